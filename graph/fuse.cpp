@@ -15,6 +15,7 @@
 #include "brrr/graph/fusion.h"
 #include "brrr/graph/fusion_indexed.h"
 #include "brrr/ops/jit/add_call.h"
+#include "brrr/ops/jit/contraction.h"
 
 namespace brrr::graph {
 
@@ -146,6 +147,9 @@ void Fusion::add_candidate(int producer, int consumer) {
   // with a product: so a loss merges with its error before the product of the prediction may.
   if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
     first = -(int64_t{1} << 60);
+  // Each tile evaluates a factor again: whatever else a call may merge with computes it once.
+  if (jit::has_computed_factor(kernel->spec->body) && !contraction_in(groups_[producer]))
+    first = -(int64_t{1} << 61);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
 }
 
@@ -488,6 +492,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     add_work(spec, work_of(node, graph_.device));
     body.name += body.name.empty() ? "fused" : "";
   }
+  if (body.contraction() >= 0) jit::load_factors_per_element(body);
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);
   spec.unread = unread_bytes(kernel);
   if (!keeps_order(group, kernel)) return reject(WhyNotFused::in_place);

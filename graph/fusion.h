@@ -213,7 +213,7 @@ class Fusion {
 
   bool is_single(int g) const { return is_live(g) && paired_[g].members.empty(); }
 
-  double share_of(int g) const;
+  double share_of(const Group& product) const;
   bool are_better_together(int one, int other) const;
 
   bool is_live(int g) const { return !opaque_[g] && !groups_[g].members.empty(); }

@@ -7,6 +7,7 @@
 #include "brrr/graph/flow.h"
 #include "brrr/ops/attention.h"
 #include "brrr/ops/jit/add_call.h"
+#include "brrr/ops/jit/contraction.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/tensor/tensor_impl.h"
 
@@ -238,6 +239,7 @@ namespace {
 // Whether the factors of a product begin at multiples of 16 bytes.
 bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
   const jit::Body& body = kernel.spec->body;
+  if (jit::has_computed_factor(body)) return false;
   return std::ranges::all_of(body.value(body.contraction()).operands, [&](int operand) {
     const Value& factor = kernel.inputs[body.value(operand).number];
     const Buffer& buffer = graph.buffers[factor.buffer];
@@ -252,20 +254,8 @@ bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
 
 bool contracts(const Graph& graph, const FusedKernel& kernel) {
   const jit::Body& body = kernel.spec->body;
-  const std::vector<jit::Level> levels = jit::levels_of(body);
-  using Kind = jit::BodyValue::Kind;
-  const jit::BodyValue& product = body.value(body.contraction());
-  if (!kernel.spec->placed.empty() || !body.indices.empty()) return false;
-  const auto is_factor = [&](int value) {
-    return value == product.operands[0] || value == product.operands[1];
-  };
-  for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
-    const Kind kind = body.value(i).kind;
-    if (kind == Kind::arg || levels[i].per_element() != is_factor(i)) return false;
-    if (kind == Kind::reduction && !is_factor(body.value(i).operands[0])) return false;
-    if (is_factor(i) && kind != Kind::input) return false;
-  }
-  return is_generated(graph.device, *kernel.spec, strides_of(kernel),
+  return kernel.spec->placed.empty() && body.indices.empty() && jit::has_separate_factors(body) &&
+         is_generated(graph.device, *kernel.spec, strides_of(kernel),
                       has_aligned_factors(graph, kernel));
 }
 
@@ -313,8 +303,8 @@ int64_t flops_of(const Node& node) {
   return op.element_flops * elements.numel() + op.result_flops * node.outputs[0].numel();
 }
 
-// The 16-bit elements that a kernel converts. Not called for products, which convert no factors and
-// whose epilogues have few other operands.
+// The 16-bit elements that a kernel converts. Not called for products, which convert few: factors
+// of small ones, and operands of epilogues.
 int64_t conversions_of(std::span<const Value> inputs, std::span<const Value> outputs) {
   int64_t elements = 0;
   for (const std::span<const Value> values : {inputs, outputs}) {

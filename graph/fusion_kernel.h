@@ -52,8 +52,8 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
                                        std::vector<std::pair<const Access*, int>>& stored,
                                        FusedKernel& kernel);
 
-// Whether a kernel can be generated for a body with a contraction: factors are read from memory,
-// and all later values are computed once for each result.
+// Whether a kernel can be generated for a body with a contraction: factors are read from memory, or
+// in a small product computed from what is, and all later values are computed once for each result.
 bool contracts(const Graph& graph, const FusedKernel& kernel);
 // Whether a contraction that nothing fuses with should be generated rather than run in cuBLASLt.
 bool is_better_alone(const Graph& graph, const FusedKernel& kernel);

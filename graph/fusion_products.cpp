@@ -12,9 +12,18 @@ namespace brrr::graph {
 using std::int64_t;
 
 GroupsOfCalls Fusion::groups() const {
-  GroupsOfCalls groups{group_of_, opaque_};
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (contraction_in(groups_[g])) groups.opaque[g] = true;
+  GroupsOfCalls groups{group_of_, opaque_, std::vector<bool>(groups_.size(), false)};
+  const auto add_product = [&](int g, const Group& group) {
+    if (!contraction_in(group)) return;
+    groups.computes_factors[g] = !groups.opaque[g] && share_of(group) < 1;
+    groups.opaque[g] = true;
+  };
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    add_product(g, groups_[g]);
+    if (paired_[g].members.empty()) continue;
+    const int second = paired_[g].members.front().node;
+    for (const Member& member : paired_[g].members) groups.group[member.node] = second;
+    add_product(second, paired_[g]);
   }
   return groups;
 }
@@ -39,7 +48,8 @@ void Fusion::merge_reductions_of_factors() {
 void Fusion::pair_products() {
   std::vector<int> small, in_tiles;
   for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (is_live(g) && contraction_in(groups_[g])) (share_of(g) < 1 ? small : in_tiles).push_back(g);
+    if (is_live(g) && contraction_in(groups_[g]))
+      (share_of(groups_[g]) < 1 ? small : in_tiles).push_back(g);
   }
   for (std::vector<int>* products : {&small, &in_tiles})
     std::ranges::sort(*products, {}, [this](int g) { return last_call(g); });
@@ -167,8 +177,8 @@ bool Fusion::are_better_together(int one, int other) const {
                                    {*of_other.spec, strides_of(of_other)});
 }
 
-double Fusion::share_of(int g) const {
-  const FusedKernel kernel = *build(groups_[g]);
+double Fusion::share_of(const Group& product) const {
+  const FusedKernel kernel = *build(product);
   return share_of_device(graph_.device, *kernel.spec, strides_of(kernel));
 }
 

@@ -32,6 +32,7 @@ class Recomputation {
   std::vector<bool> run() {
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider(static_cast<int>(i));
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider_reads(static_cast<int>(i));
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider_factor(static_cast<int>(i));
     return repeated_.empty() ? std::vector<bool>() : emit();
   }
 
@@ -174,6 +175,59 @@ class Recomputation {
       add_to(price, group, reader, chain);
       if (price.added.empty() && is_worth(price, 0)) repeat(group, reader, chain);
     }
+  }
+
+  // Whether all calls that read the buffer are small products, and it is one of their factors.
+  bool is_factor_of_small_products(int buffer) const {
+    return std::ranges::all_of(flow_.readers(buffer), [&](int reader) {
+      const std::vector<Value>& inputs = node(reader).inputs;
+      if (op_info(node(reader).call.op).algebra != Algebra::contraction ||
+          !groups_.computes_factors[group_of(reader)])
+        return false;
+      return std::ranges::count(inputs, buffer, &Value::buffer) == 1 &&
+             (inputs[0].buffer == buffer || inputs[1].buffer == buffer);
+    });
+  }
+  // Whether a chain computes each element from one of a single tensor, in a few operations, and is
+  // all that its last call's group computes.
+  bool is_elementwise_group(const Chain& chain) const {
+    constexpr int64_t kMostOperations = 8;
+    int64_t operations = 0;
+    for (const int call : chain.calls) {
+      const Node& of = node(call);
+      operations += op_info(of.call.op).element_flops;
+      if (of.inputs.size() != 1 || of.inputs[0].numel() != of.outputs[0].numel() ||
+          size_of(of.inputs[0].dtype) > 4)
+        return false;
+    }
+    const int group = group_of(chain.calls.back());
+    const auto in_group = std::ranges::count(groups_.group, group);
+    return operations <= kMostOperations && in_group == std::ssize(chain.calls) &&
+           std::ranges::all_of(chain.calls, [&](int call) { return group_of(call) == group; });
+  }
+
+  // A value that only small products read, such as a weight in another type, is computed by each of
+  // them. That saves a kernel, which takes longer than they take to compute it again.
+  void consider_factor(int call) {
+    constexpr std::size_t kMostReaders = 4;
+    const int buffer = is_cheap(node(call)) ? node(call).outputs[0].buffer : -1;
+    if (buffer < 0 || !flow_.is_intermediate(buffer) || dropped_.contains(buffer) ||
+        added_.contains(buffer) || !is_factor_of_small_products(buffer))
+      return;
+    const std::map<int, int> readers = readers_of(call);
+    if (readers.size() < 2 || readers.size() > kMostReaders) return;
+    Price price;
+    std::map<int, Chain> chains;
+    for (const auto& [group, reader] : readers) {
+      if (!trace(buffer, group, reader, chains[group]) || !is_elementwise_group(chains[group]))
+        return;
+      add_to(price, group, reader, chains[group]);
+    }
+    int64_t kept = 0;
+    for (const int leaf : price.longer) kept += bytes(leaf);
+    if (!price.added.empty() || kept > bytes(buffer)) return;
+    for (const auto& [group, chain] : chains) repeat(group, readers.at(group), chain);
+    dropped_.insert(buffer);
   }
 
   // --- The changed graph ---

@@ -9,8 +9,9 @@ namespace brrr::graph {
 
 // The groups that fusion chose for the calls of a graph.
 struct GroupsOfCalls {
-  std::vector<int> group;    // of each call
-  std::vector<bool> opaque;  // by group: its operands must be in memory (a product)
+  std::vector<int> group;              // of each call
+  std::vector<bool> opaque;            // by group: its operands must be in memory (a product)
+  std::vector<bool> computes_factors;  // by group: a small product, whose kernel can compute them
 };
 
 // Inserts copies of calls before readers of their results in other groups, where that moves fewer

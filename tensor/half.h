@@ -7,7 +7,6 @@
 namespace brrr {
 
 namespace half_bits {
-using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 #define BRRR_SCALAR_FN inline
 #include <brrr/tensor/half.inl>
@@ -19,7 +18,8 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 
   BFloat16() = default;
-  explicit BFloat16(float value) : bits(half_bits::bf16_bits_from(value)) {}
+  explicit BFloat16(float value)
+      : bits(static_cast<std::uint16_t>(half_bits::bf16_bits_from(value))) {}
   explicit operator float() const { return half_bits::float_from_bf16(bits); }
 };
 
@@ -29,7 +29,8 @@ struct Float16 {
   std::uint16_t bits = 0;
 
   Float16() = default;
-  explicit Float16(float value) : bits(half_bits::f16_bits_from(value)) {}
+  explicit Float16(float value)
+      : bits(static_cast<std::uint16_t>(half_bits::f16_bits_from(value))) {}
   explicit operator float() const { return half_bits::float_from_f16(bits); }
 };
 

@@ -3,12 +3,13 @@
 The step is that of `brrr train mlp`: square linear layers with gelu (tanh) between them, mean squared error, Adam with
 averages in the parameters' dtype. Prints one JSON document as torch_steps.py does, with the mode "jit".
 
-    jax_steps.py [--device cuda|cpu] [--sizes tiny,small,medium,wide,deep]
+    jax_steps.py [--device cuda|cpu] [--sizes tiny,small,medium,wide,deep] [--precisions tf32,bf16,mixed]
 
-On the CPU the step is in f32, and has as many threads as the process may use processors.
+`mixed` has parameters in f32 and computes the layers in bf16, as examples/mixed_precision.cpp does. On the CPU the step is in f32, and has as many threads as the process may use processors.
 """
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from sizes import CPU_SIZES, SIZES
 parser = argparse.ArgumentParser()
 parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
 parser.add_argument("--sizes")
+parser.add_argument("--precisions", default="tf32,bf16", help="on CUDA")
 options = parser.parse_args()
 ON_GPU = options.device == "cuda"
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -32,21 +34,25 @@ except ImportError as problem:
 if ON_GPU and jax.default_backend() != "gpu":
     sys.exit("SKIPPED: JAX finds no GPU")
 
-PRECISIONS = {"tf32": jnp.float32, "bf16": jnp.bfloat16} if ON_GPU else {"f32": jnp.float32}
+TYPES = {  # of the parameters, and of the layers
+    "f32": (jnp.float32, jnp.float32), "tf32": (jnp.float32, jnp.float32), "bf16": (jnp.bfloat16, jnp.bfloat16),
+    "mixed": (jnp.float32, jnp.bfloat16),
+}
 RATE, MEAN_DECAY, SQUARE_DECAY, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
-def loss_of(layers, inputs, targets):
-    hidden = inputs
-    for weight, bias in layers[:-1]:
-        hidden = jax.nn.gelu(hidden @ weight + bias, approximate=True)
-    weight, bias = layers[-1]
-    return jnp.mean(jnp.square(hidden @ weight + bias - targets))
+def loss_of(layers, inputs, targets, dtype):
+    hidden = inputs.astype(dtype)
+    for i, (weight, bias) in enumerate(layers):
+        hidden = hidden @ weight.astype(dtype) + bias.astype(dtype)
+        if i + 1 < len(layers):
+            hidden = jax.nn.gelu(hidden, approximate=True)
+    return jnp.mean(jnp.square(hidden.astype(targets.dtype) - targets))
 
 
-def step(state, inputs, targets):
+def step(state, inputs, targets, dtype):
     layers, means, squares, count = state
-    loss, gradients = jax.value_and_grad(loss_of)(layers, inputs, targets)
+    loss, gradients = jax.value_and_grad(loss_of)(layers, inputs, targets, dtype)
     count = count + 1
     of_mean, of_square = 1 - MEAN_DECAY**count, 1 - SQUARE_DECAY**count
 
@@ -62,13 +68,13 @@ def step(state, inputs, targets):
     return (jax.tree.map(updated, layers, means, squares), means, squares, count), loss
 
 
-def microseconds(batch, width, depth, dtype):
+def microseconds(batch, width, depth, dtype, of_layers):
     keys = jax.random.split(jax.random.PRNGKey(0), depth + 2)
     layers = [(jax.random.normal(key, (width, width), dtype) * width**-0.5, jnp.zeros(width, dtype)) for key in keys[2:]]
     zeros = jax.tree.map(jnp.zeros_like, layers)
     state = (layers, zeros, jax.tree.map(jnp.copy, zeros), jnp.zeros((), jnp.float32))
     inputs, targets = (jax.random.normal(key, (batch, width), dtype) for key in keys[:2])
-    run = jax.jit(step, donate_argnums=0)
+    run = jax.jit(functools.partial(step, dtype=of_layers), donate_argnums=0)
 
     def window(calls, state):
         start = time.perf_counter()
@@ -93,9 +99,9 @@ def microseconds(batch, width, depth, dtype):
 results = []
 sizes = options.sizes or ",".join(SIZES if ON_GPU else CPU_SIZES)
 with jax.default_matmul_precision("tensorfloat32" if ON_GPU else "float32"):
-    for precision, dtype in PRECISIONS.items():
+    for precision in options.precisions.split(",") if ON_GPU else ["f32"]:
         for size in sizes.split(","):
-            value = microseconds(*SIZES[size], dtype)
+            value = microseconds(*SIZES[size], *TYPES[precision])
             results.append({"name": f"steps/{size} {precision} jit", "device": options.device, "value": value, "unit": "us"})
             print(f"{size} {precision} jit: {value:.1f} us", file=sys.stderr, flush=True)
 machine = {"jax": jax.__version__} | ({"gpu": jax.devices()[0].device_kind} if ON_GPU else {})

@@ -18,8 +18,8 @@ BRRR_SCALAR_FN T widen(T a) {
 BRRR_SCALAR_FN float widen(bf16 a) { return float_from_bf16(a.bits); }
 BRRR_SCALAR_FN float widen(f16 a) { return float_from_f16(a.bits); }
 
-BRRR_SCALAR_FN bf16 bf16_from(float value) { return {bf16_bits_from(value)}; }
-BRRR_SCALAR_FN f16 f16_from(float value) { return {f16_bits_from(value)}; }
+BRRR_SCALAR_FN bf16 bf16_from(float value) { return {static_cast<u16>(bf16_bits_from(value))}; }
+BRRR_SCALAR_FN f16 f16_from(float value) { return {static_cast<u16>(f16_bits_from(value))}; }
 
 template <class To, class From>
 BRRR_SCALAR_FN To integer_from(From a) {
@@ -48,7 +48,13 @@ BRRR_SCALAR_FN To narrow(From a) {
 // A value as a store to T and a load from there would leave it.
 template <class T>
 BRRR_SCALAR_FN auto rounded(decltype(widen(T())) a) {
-  return widen(narrow<T>(a));
+  if constexpr (__is_same(T, bf16)) {
+    return float_from_bf16(bf16_bits_from(a));
+  } else if constexpr (__is_same(T, f16)) {
+    return float_from_f16(f16_bits_from(a));
+  } else {
+    return widen(narrow<T>(a));
+  }
 }
 
 #if defined(__F16C__)

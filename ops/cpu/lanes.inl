@@ -74,6 +74,31 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
   return condition ? a.v : b.v;
 }
 
+// As a store to the halves T and a load from there would leave them.
+template <class T>
+BRRR_SCALAR_FN Lanes<float> rounded(Lanes<float> a) {
+  if constexpr (__is_same(T, bf16)) {
+    typedef u32 BitsVector __attribute__((vector_size(kVectorBytes)));
+    BitsVector bits;
+    __builtin_memcpy(&bits, &a.v, sizeof bits);
+    bits = bf16_bits_of(bits) << 16;
+    __builtin_memcpy(&a.v, &bits, sizeof bits);
+    return a;
+  } else {
+    constexpr i64 count = Lanes<float>::count;
+    float values[count];
+    a.store(values);
+    if constexpr (count == 8) {
+      f16 halves[count];
+      eight_half_from(halves, values);
+      eight_from_half(values, halves);
+    } else {
+      for (i64 i = 0; i < count; ++i) values[i] = rounded<T>(values[i]);
+    }
+    return Lanes<float>::load(values);
+  }
+}
+
 // Those of vector_math.cpp take the same time for all arguments, and have libmvec's bits.
 #define BRRR_MATH1(name, symbol)                              \
   extern "C" __attribute__((const, nothrow))                  \

@@ -97,13 +97,12 @@ struct PartOfGrid {
 // A part of a launch with what the entry takes for it. Arguments point into it.
 struct PreparedPart {
   PreparedPart(const BodyInLaunch& of, const std::vector<bool>& prefetchable)
-      : part(jit::contraction_part(*of.spec, of.contraction,
-                                   {alignment_of(of.address(of.contraction.a)),
-                                    alignment_of(of.address(of.contraction.b))},
-                                   [&](int input) {
-                                     const std::size_t number = at(of.first + input);
-                                     return number < prefetchable.size() && prefetchable[number];
-                                   })) {
+      : part(jit::contraction_part(
+            *of.spec, of.contraction, [&](int input) { return alignment_of(of.address(input)); },
+            [&](int input) {
+              const std::size_t number = at(of.first + input);
+              return number < prefetchable.size() && prefetchable[number];
+            })) {
     const jit::Body& body = of.spec->body;
     const jit::Contraction& c = part.contraction;
     factors = jit::small_factors(c.product);
@@ -117,12 +116,16 @@ struct PreparedPart {
     for (void*& address : data) arguments.push_back(&address);
     for (const std::uint64_t& bits : of.spec->scalars)
       arguments.push_back(const_cast<std::uint64_t*>(&bits));
-    arguments.insert(arguments.end(), {&results, &factors, &grid});
+    arguments.insert(arguments.end(), {&results, &factors});
+    strides = jit::strides_of_computed(body, c);
+    if (!strides.empty()) arguments.push_back(strides.data());
+    arguments.push_back(&grid);
   }
   PreparedPart(const PreparedPart&) = delete;
 
   jit::ContractionPart part;
   jit::SmallFactors factors{};
+  std::vector<std::int64_t> strides;  // of computed factors
   jit::Geometry results;
   PartOfGrid grid{};
   std::vector<void*> data, arguments;  // outputs, then inputs
@@ -154,7 +157,7 @@ void run_tiles(std::span<const BodyInLaunch> bodies, cu::CudaStream& stream) {
   std::vector<jit::BodyEpilogue> epilogues;
   for (const BodyInLaunch& body : bodies) {
     const jit::Contraction& c = body.contraction;
-    const void *a = body.address(c.a), *b = body.address(c.b);
+    const void *a = body.address(c.a.first()), *b = body.address(c.b.first());
     if (!jit::tiles_support(c.product, dtype, is_aligned(a) && is_aligned(b)))
       fail("[{}] expected factors whose rows begin at multiples of 16 bytes", body.spec->body.name);
     std::uint32_t aligned = 0;

@@ -1,15 +1,15 @@
 // Small matrix products on tensor cores. A block computes 16 x 16 results, one per thread; its
 // warps split the summed dimension, and their sums are joined in the order of the warps. Operands
 // are loaded from memory directly into the registers that mma reads, all loads of a warp at once,
-// since memory latency dominates the time of such a product. Expects Element, and Bits of its size;
-// MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp loads
-// at once; kLayoutA and kLayoutB, the OperandLayout of each; and SmallFactors. The entry that
-// includes it stores results.
+// since memory latency dominates the time of such a product. Expects Element; MULTIPLY, the
+// instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp loads at once;
+// OperandLayout; and SmallFactors. The entry that includes it stores results.
 
 constexpr int kTile = 16;
-constexpr int kPerWord = 4 / sizeof(Bits);
-constexpr int kWords = 4;                      // of a line, in a lane
-constexpr int kChunk = 4 * kWords * kPerWord;  // of the summed dimension, in a warp
+constexpr int kPerWord = 4 / sizeof(Element);
+constexpr int kWords = 4;                // of a line, in a lane
+constexpr int kRun = kWords * kPerWord;  // adjacent elements of a line, in a lane
+constexpr int kChunk = 4 * kRun;         // of the summed dimension, in a warp
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kTile * kTile, "one thread a result");
@@ -17,7 +17,7 @@ static_assert(kThreads == kTile * kTile, "one thread a result");
 // Loads N adjacent words, or zeros. Bypasses the L1 cache: blocks share few lines, and if a factor
 // is loaded before the wait for the previous kernel, the L1 may hold stale data.
 template <int N>
-BRRR_FN void take(u32* to, const Bits* from, bool inside) {
+BRRR_FN void take(u32* to, const void* from, bool inside) {
   if constexpr (N == 4) {
     asm volatile(
         "{ .reg .pred inside; setp.ne.u32 inside, %5, 0; mov.u32 %0, 0; mov.u32 %1, 0; "
@@ -39,45 +39,70 @@ BRRR_FN void take(u32* to, const Bits* from, bool inside) {
   }
 }
 
-// A warp's part of one operand. A line is a row of a or a column of b; `line` and `step` are the
-// strides from one line to the next and along it. Lane 4 g + t has words 4 t to 4 t + 3 of two
-// lines. The instruction expects words t and t + 4 of eight, but since it sums over them, any order
-// will do that both operands share; and lines may be permuted if the results are permuted back.
-template <OperandLayout LAYOUT>
+// The strides from one line to the next and along it. A line is a row of a or a column of b.
+template <class T>
+struct Lines {
+  const T* from;
+  i64 line, step;
+};
+
+// A warp's part of one tensor: of a factor, or of one that a factor is computed from. Lane 4 g + t
+// has elements t kRun to (t + 1) kRun - 1 of two lines. The instruction expects words t and t + 4
+// of eight, but since it sums over them, any order will do that both operands share; and lines may
+// be permuted if the results are permuted back: PAIRS, a lane has neighbours.
+template <class T, OperandLayout LAYOUT, bool PAIRS = LAYOUT == mn_contiguous>
 struct Fragment {
-  u32 raw[2 * kWords];
+  typedef typename Words<sizeof(T)>::type Bits;
+  static constexpr int kOfWord = 4 / sizeof(T);
+  static constexpr int kWordsOfRun = kRun / kOfWord;
+
+  u32 raw[LAYOUT == one_per_line ? 2 : 2 * kWordsOfRun];
 
   static BRRR_SCALAR_FN int line_of(int set, int group) {
-    return LAYOUT == mn_contiguous ? group * 2 + set : set * 8 + group;
+    return PAIRS ? group * 2 + set : set * 8 + group;
   }
 
-  BRRR_SCALAR_FN void read(const Bits* from, i64 line, i64 step, int line0, int lines, int k0,
-                           int depth) {
+  BRRR_SCALAR_FN void read(const Lines<T>& lines, int line0, int count, int k0, int depth) {
+    const Bits* const from = reinterpret_cast<const Bits*>(lines.from);
     const int first = line0 + line_of(0, threadIdx.x % 32 / 4);
-    const int k = k0 + threadIdx.x % 4 * kWords * kPerWord;
+    const int k = k0 + threadIdx.x % 4 * kRun;
+    constexpr int kNext = PAIRS ? 1 : 8;  // the other line
     if constexpr (LAYOUT == k_contiguous) {
+      constexpr int kAtOnce = kWordsOfRun < 4 ? kWordsOfRun : 4;
 #pragma unroll
       for (int set = 0; set < 2; ++set) {
-        const Bits* at = from + (u32(first + set * 8) * u32(line) + u32(k));
-        take<kWords>(raw + set * kWords, at, first + set * 8 < lines && k < depth);
+        const int at_line = first + set * kNext;
+        const Bits* at = from + (u32(at_line) * u32(lines.line) + u32(k));
+#pragma unroll
+        for (int i = 0; i < kWordsOfRun; i += kAtOnce)
+          take<kAtOnce>(raw + set * kWordsOfRun + i, at + i * kOfWord,
+                        at_line < count && k < depth);
       }
     } else if constexpr (LAYOUT == mn_contiguous) {
-      constexpr int kBoth = 2 / kPerWord;
+      constexpr int kBoth = 2 / kOfWord;
 #pragma unroll
-      for (int i = 0; i < kWords * kPerWord; ++i) {
-        const Bits* at = from + (u32(k + i) * u32(step) + u32(first));
-        take<kBoth>(raw + i * kBoth, at, k + i < depth && first < lines);
+      for (int i = 0; i < kRun; ++i) {
+        const Bits* at = from + (u32(k + i) * u32(lines.step) + u32(first));
+        take<kBoth>(raw + i * kBoth, at, k + i < depth && first < count);
+      }
+    } else if constexpr (LAYOUT == one_per_line) {
+#pragma unroll
+      for (int set = 0; set < 2; ++set) {
+        const int at = first + set * kNext;
+        raw[set] = at < count ? load_before_wait(from + at * lines.line) : 0;
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < 2 * kWords * kPerWord; ++i) {
-        const int at = first + i / (kWords * kPerWord) * 8, deep = k + i % (kWords * kPerWord);
-        const u32 one = at < lines && deep < depth ? from[at * line + deep * step] : 0;
-        raw[i / kPerWord] = i % kPerWord ? raw[i / kPerWord] | one << 16 : one;
+      for (int i = 0; i < 2 * kRun; ++i) {
+        const int at = first + i / kRun * kNext, deep = k + i % kRun;
+        const u32 one = at < count && deep < depth ? from[at * lines.line + deep * lines.step] : 0;
+        u32& word = raw[i / kOfWord];
+        word = i % kOfWord ? word | one << i % kOfWord * 8 * sizeof(T) : one;
       }
     }
   }
 
+  // A word of an operand of the instruction.
   BRRR_SCALAR_FN u32 word(int set, int i) const {
     if constexpr (LAYOUT != mn_contiguous) return factor(raw[set * kWords + i]);
     if constexpr (kPerWord == 1) return factor(raw[i * 2 + set]);
@@ -85,12 +110,12 @@ struct Fragment {
   }
 
   // Element i of this lane in its line of a set, counted along the summed dimension.
-  BRRR_SCALAR_FN Register<Element> element(int set, int i) const {
-    if constexpr (kPerWord == 1)
-      return __uint_as_float(raw[LAYOUT == mn_contiguous ? i * 2 + set : set * kWords + i]);
-    const u32 word = raw[LAYOUT == mn_contiguous ? i : set * kWords + i / 2];
-    const Bits bits = Bits(word >> ((LAYOUT == mn_contiguous ? set : i % 2) * 16));
-    return widen(reinterpret_cast<const Element&>(bits));
+  BRRR_SCALAR_FN Register<T> element(int set, int i) const {
+    const int at = LAYOUT == mn_contiguous  ? i * 2 + set
+                   : LAYOUT == one_per_line ? set * kOfWord
+                                            : set * kRun + i;
+    const Bits bits = Bits(raw[at / kOfWord] >> at % kOfWord * 8 * sizeof(T));
+    return widen(reinterpret_cast<const T&>(bits));
   }
 
   static BRRR_SCALAR_FN u32 factor(u32 word) {
@@ -101,10 +126,43 @@ struct Fragment {
   }
 };
 
-typedef Fragment<kLayoutA> FragmentA;
-typedef Fragment<kLayoutB> FragmentB;
+// A factor of a SmallTile says what it loads, and what the instruction takes of that. This one is
+// in memory.
+template <OperandLayout LAYOUT>
+struct StoredFactor {
+  typedef Fragment<Element, LAYOUT> Loaded;
+  typedef Loaded Operand;
 
-BRRR_FN void multiply(const FragmentA& a, const FragmentB& b, float (&sums)[2][4]) {
+  Lines<Element> lines;
+
+  BRRR_SCALAR_FN void load(Loaded& to, int line0, int count, int k, int depth) const {
+    to.read(lines, line0, count, k, depth);
+  }
+  BRRR_SCALAR_FN const Operand& operand(const Loaded& loaded, int, int) const { return loaded; }
+};
+
+// The operand of a factor that is computed: `element` of a set and a place in a line. It is called
+// for zeros beyond the depth, too, which it may not map to zero.
+template <class Operand, class F>
+BRRR_FN Operand computed(int k, int depth, F element) {
+  const int rest = depth - (k + int(threadIdx.x) % 4 * kRun);
+  Operand operand;
+#pragma unroll
+  for (int i = 0; i < 2 * kWords; ++i) {
+    const int set = i / kWords, first = i % kWords * kPerWord;
+    const float low = first < rest ? element(set, first) : 0.0f;
+    if constexpr (kPerWord == 1) {
+      operand.raw[i] = __float_as_uint(low);
+    } else {
+      operand.raw[i] =
+          narrow_pair(Element(), low, first + 1 < rest ? element(set, first + 1) : 0.0f);
+    }
+  }
+  return operand;
+}
+
+template <class A, class B>
+BRRR_FN void multiply(const A& a, const B& b, float (&sums)[2][4]) {
 #pragma unroll
   for (int i = 0; i < kWords; i += 2) {
     const u32 rows[] = {a.word(0, i), a.word(1, i), a.word(0, i + 1), a.word(1, i + 1)};
@@ -121,20 +179,21 @@ BRRR_FN void multiply(const FragmentA& a, const FragmentB& b, float (&sums)[2][4
 }
 
 // One block's part of a product: load, then sum.
+template <class A, class B>
 struct SmallTile {
-  const Bits* a;  // the matrices of this block
-  const Bits* b;
+  A a;  // of the matrices of this block
+  B b;
   int row0, col0;
-  FragmentA part_a[kAhead];
-  FragmentB part_b[kAhead];
+  typename A::Loaded part_a[kAhead];
+  typename B::Loaded part_b[kAhead];
 
-  template <bool A, bool B>
+  template <bool OF_A, bool OF_B>
   BRRR_SCALAR_FN void load(const SmallFactors& p, int k) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int from = k + i * kWarps * kChunk;
-      if (A) part_a[i].read(a, p.a_row, p.a_col, row0, p.m, from, p.k);
-      if (B) part_b[i].read(b, p.b_col, p.b_row, col0, p.n, from, p.k);
+      if (OF_A) a.load(part_a[i], row0, p.m, from, p.k);
+      if (OF_B) b.load(part_b[i], col0, p.n, from, p.k);
     }
   }
 
@@ -145,7 +204,7 @@ struct SmallTile {
   BRRR_SCALAR_FN void load_a(const SmallFactors& p) { load<true, false>(p, first()); }
   BRRR_SCALAR_FN void load_b(const SmallFactors& p) { load<false, true>(p, first()); }
 
-  // The sum of this thread's result. `visit` is called with every pair of fragments and where they
+  // The sum of this thread's result. `visit` is called with every pair of operands and where they
   // begin in the summed dimension.
   template <class Visit>
   BRRR_SCALAR_FN float sum(const SmallFactors& p, float (&parts)[kWarps][kTile][kTile + 8],
@@ -158,8 +217,11 @@ struct SmallTile {
       __syncwarp();  // keeps the assembler from moving loads behind the first products
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        visit(part_a[i], part_b[i], k + i * kWarps * kChunk);
-        multiply(part_a[i], part_b[i], sums);
+        const int at = k + i * kWarps * kChunk;
+        const typename A::Operand& of_a = a.operand(part_a[i], at, p.k);
+        const typename B::Operand& of_b = b.operand(part_b[i], at, p.k);
+        visit(of_a, of_b, at);
+        multiply(of_a, of_b, sums);
       }
       k += kWarps * kChunk * kAhead;
       if (k >= p.k) break;
@@ -169,8 +231,8 @@ struct SmallTile {
     if (warp * kChunk < p.k) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        parts[warp][FragmentA::line_of(i / 2 % 2, group)][FragmentB::line_of(i / 4, pair + i % 2)] =
-            sums[i / 4][i % 4];
+        parts[warp][A::Operand::line_of(i / 2 % 2, group)]
+             [B::Operand::line_of(i / 4, pair + i % 2)] = sums[i / 4][i % 4];
       }
     }
     __syncthreads();
@@ -184,28 +246,28 @@ struct SmallTile {
   }
 };
 
-// Calls visit(set, element) for what this lane has of a fragment that begins at k.
-template <class Fragment, class Visit>
-BRRR_FN void each_element(const Fragment& fragment, int k, int depth, Visit visit) {
-  const int first = k + threadIdx.x % 4 * kWords * kPerWord;
+// Calls visit(set, element) for what this lane has of an operand that begins at k.
+template <class Operand, class Visit>
+BRRR_FN void each_element(const Operand& operand, int k, int depth, Visit visit) {
+  const int first = k + threadIdx.x % 4 * kRun;
 #pragma unroll
-  for (int i = 0; i < kWords * kPerWord; ++i) {
+  for (int i = 0; i < kRun; ++i) {
     if (first + i < depth) {
-      visit(0, fragment.element(0, i));
-      visit(1, fragment.element(1, i));
+      visit(0, operand.element(0, i));
+      visit(1, operand.element(1, i));
     }
   }
 }
 
 // Joins what the four lanes of each line have, and leaves the lines of each warp in `lines`.
-template <class Fragment, class T, class Combine>
+template <class Operand, class T, class Combine>
 BRRR_FN void share_lines(T (&part)[2], T (&lines)[kWarps][kTile], Combine combine) {
 #pragma unroll
   for (int set = 0; set < 2; ++set) {
     part[set] = combine(part[set], __shfl_xor_sync(~0u, part[set], 1));
     part[set] = combine(part[set], __shfl_xor_sync(~0u, part[set], 2));
     if (threadIdx.x % 4 == 0)
-      lines[threadIdx.x / 32][Fragment::line_of(set, threadIdx.x % 32 / 4)] = part[set];
+      lines[threadIdx.x / 32][Operand::line_of(set, threadIdx.x % 32 / 4)] = part[set];
   }
 }
 // One line of all warps.

@@ -162,6 +162,10 @@ bool is_only_stored(const Body& body, int number) {
     const BodyValue& value = body.value(user);
     const auto uses = std::ranges::count(value.operands, number);
     if (uses == 0) continue;
+    if (value.kind == Kind::contraction) {  // takes operands of its type
+      stored = true;
+      continue;
+    }
     if (value.dtype != dtype || std::ranges::count(choices_of(value), number) != uses ||
         !is_only_stored(body, user))
       return false;
@@ -209,8 +213,7 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
               "reductions of elements");
       break;
     case Kind::contraction:
-      require(operands == 2 && body.value(value.operands[0]).kind == Kind::input &&
-                  body.value(value.operands[1]).kind == Kind::input &&
+      require(operands == 2 &&
                   body.value(value.operands[0]).dtype == body.value(value.operands[1]).dtype &&
                   std::ranges::count(body.values, Kind::contraction, &BodyValue::kind) == 1,
               "one contraction, of two inputs of one type");

@@ -32,18 +32,19 @@ struct BodyValue {
     expression,  // `text` over its operands, called a, b, c, ...
     reduction,   // of operand a over a row: `text` maps an element, then identity, combine, finish
     column_reduction,  // the same over a column, on CUDA only
-    contraction,       // the sum over a row of the products of operands a and b, which are inputs:
-                  // matrices whose rows and columns are the results' dimensions that only one of
-                  // them varies in. f32 factors are rounded to TF32
-    arg,       // the place of the element of its row that comes first: `text` says whether
-               // the element a comes before b
-    gathered,  // of inputs[number], operand a elements further than the element's own place
-    draw,      // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
-               // base} of the generator, operand a the draw's place in the step (counted from
-               // base); index b and scalar c sum up to the element's place in the draw
-    check,     // operand a, which is reported unless it is in range. `text` is index, of a
-               // dimension of b elements: out of range it is clamped; or range, from b to c. The
-               // last operand is the position that a report names
+    contraction,  // the sum over a row of the products of operands a and b, which are inputs or
+                  // computed from inputs and scalars alone: matrices whose rows and columns are the
+                  // results' dimensions that only one of them varies in. f32 factors are rounded to
+                  // TF32
+    arg,          // the place of the element of its row that comes first: `text` says whether
+                  // the element a comes before b
+    gathered,     // of inputs[number], operand a elements further than the element's own place
+    draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
+                  // base} of the generator, operand a the draw's place in the step (counted from
+                  // base); index b and scalar c sum up to the element's place in the draw
+    check,        // operand a, which is reported unless it is in range. `text` is index, of a
+                  // dimension of b elements: out of range it is clamped; or range, from b to c. The
+                  // last operand is the position that a report names
   };
   Kind kind = Kind::input;
   DType dtype = f32;            // of the result
@@ -121,7 +122,8 @@ bool mixes_columns(const Body& body);
 constexpr int draws_of_block(DType dtype) { return dtype == boolean ? 8 : dtype == f64 ? 2 : 4; }
 
 // Whether a value is explicitly rounded to its 16-bit dtype. Not if that would be redundant: it
-// passes an operand through that has the dtype already, or its only uses are stores, which round.
+// passes an operand through that has the dtype already, or its only uses are stores and products,
+// which round.
 bool is_rounded(const Body& body, int value);
 
 // Throws unless values are in order, operands exist and are of the kind that is asked for.

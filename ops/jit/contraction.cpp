@@ -83,16 +83,126 @@ std::optional<int64_t> joint_stride(const BodySpec& spec, const Dims& strides,
   return dims.empty() ? 0 : strides[dims.back()];
 }
 
+namespace {
+
+// A factor with its inputs, the first of which varies along all dimensions that one varies along.
+std::optional<ContractionFactor> factor_of(const Body& body, std::span<const Dims> strides,
+                                           int value) {
+  ContractionFactor factor{value, {}};
+  const auto dims_of = [&](int input) {
+    std::uint32_t dims = 0;
+    for (int d = 0; d < strides[at(input)].size(); ++d)
+      dims |= static_cast<std::uint32_t>(strides[at(input)][d] != 0) << d;
+    return dims;
+  };
+  std::uint32_t all = 0;
+  for (const int i : values_of_factor(body, value)) {
+    if (body.value(i).kind != BodyValue::Kind::input) continue;
+    factor.inputs.push_back({body.value(i).number, 0, 0, {}});
+    all |= dims_of(body.value(i).number);
+  }
+  const auto first = std::ranges::find_if(
+      factor.inputs, [&](const auto& input) { return dims_of(input.number) == all; });
+  if (first == factor.inputs.end()) return {};
+  std::rotate(factor.inputs.begin(), first, first + 1);
+  return factor;
+}
+
+// Sets the strides of a factor's inputs; false where one does not have them.
+bool set_strides(const BodyStrides& of, const std::vector<int>& lines,
+                 const std::vector<int>& summed, const std::vector<std::vector<int>>& batches,
+                 ContractionFactor& factor) {
+  for (ContractionFactor::Input& input : factor.inputs) {
+    const Dims& strides = of.strides[at(input.number)];
+    const auto line = joint_stride(of.spec, strides, lines),
+               depth = joint_stride(of.spec, strides, summed);
+    if (!line || !depth) return false;
+    input.line_stride = *line, input.depth_stride = *depth;
+    for (const std::vector<int>& dims : batches) {
+      if (!joint_stride(of.spec, strides, dims)) return false;
+      input.batch_strides.push_back(strides[dims.back()]);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<int> values_of_factor(const Body& body, int factor) {
+  std::vector<bool> needed(body.values.size(), false);
+  needed[at(factor)] = true;
+  for (int i = factor; i >= 0; --i) {
+    if (!needed[at(i)]) continue;
+    for (const int operand : body.value(i).operands) needed[at(operand)] = true;
+  }
+  std::vector<int> values;
+  for (int i = 0; i <= factor; ++i) {
+    if (needed[at(i)]) values.push_back(i);
+  }
+  return values;
+}
+
+bool has_computed_factor(const Body& body) {
+  const int product = body.contraction();
+  return product >= 0 && std::ranges::any_of(body.value(product).operands, [&](int factor) {
+           return body.value(factor).kind != BodyValue::Kind::input;
+         });
+}
+
+void load_factors_per_element(Body& body) {
+  for (const int factor : body.value(body.contraction()).operands) {
+    for (const int i : values_of_factor(body, factor)) {
+      if (body.value(i).kind == BodyValue::Kind::input)
+        body.inputs[at(body.value(i).number)].scope = Body::Scope::element;
+    }
+  }
+}
+
+bool has_separate_factors(const Body& body) {
+  using Kind = BodyValue::Kind;
+  const BodyValue& product = body.value(body.contraction());
+  std::vector<int> part_of(body.values.size(), -1);  // the factor that a value is a part of
+  for (const int factor : product.operands) {
+    for (const int i : values_of_factor(body, factor)) {
+      const Kind kind = body.value(i).kind;
+      if (kind == Kind::scalar) continue;
+      const bool is_other = part_of[at(i)] >= 0 && product.operands[0] != product.operands[1];
+      const bool is_wide = kind == Kind::input && size_of(body.value(i).dtype) > 4;
+      if ((kind != Kind::input && kind != Kind::expression) || is_other || is_wide) return false;
+      part_of[at(i)] = factor;
+    }
+  }
+  const auto is_part_of_factor = [&](const Body::TensorOperand& output) {
+    return part_of[at(output.value)] >= 0;
+  };
+  if (std::ranges::any_of(body.outputs, is_part_of_factor)) return false;
+  const std::vector<Level> levels = levels_of(body);
+  for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
+    const Kind kind = body.value(i).kind;
+    const bool is_part = part_of[at(i)] >= 0;
+    if (kind == Kind::arg || levels[at(i)].per_element() != is_part) return false;
+    if (kind == Kind::reduction) {
+      const int reduced = body.value(i).operands[0];
+      if (std::ranges::find(product.operands, reduced) == product.operands.end()) return false;
+    }
+  }
+  return true;
+}
+
 std::optional<Contraction> contraction_of(const BodyStrides& of, bool swapped) {
   const BodySpec& spec = of.spec;
   const std::span<const Dims> strides = of.strides;
   const Body& body = spec.body;
   const BodyValue& value = body.value(body.contraction());
+  std::optional<ContractionFactor> factor_a =
+                                       factor_of(body, strides, value.operands[swapped ? 1 : 0]),
+                                   factor_b =
+                                       factor_of(body, strides, value.operands[swapped ? 0 : 1]);
+  if (!factor_a || !factor_b) return {};
   Contraction c;
-  c.a = body.value(value.operands[swapped ? 1 : 0]).number;
-  c.b = body.value(value.operands[swapped ? 0 : 1]).number;
-  c.dtype = body.inputs[at(c.a)].dtype;
-  const Dims &a = strides[at(c.a)], &b = strides[at(c.b)];
+  c.a = std::move(*factor_a), c.b = std::move(*factor_b);
+  c.dtype = body.value(c.a.value).dtype;
+  const Dims &a = strides[at(c.a.first())], &b = strides[at(c.b.first())];
   std::optional<Roles> roles = roles_of(spec, a, b);
   if (!roles) return {};
   const auto a_row = join(spec, a, roles->rows), b_col = join(spec, b, roles->columns),
@@ -109,6 +219,9 @@ std::optional<Contraction> contraction_of(const BodyStrides& of, bool swapped) {
              first_column = constant_outputs(spec, strides, roles->columns, batch);
   if (!first_row || !first_column) return {};
   c.first_row = *first_row, c.first_column = *first_column;
+  if (!set_strides(of, roles->rows, roles->summed, roles->batches, c.a) ||
+      !set_strides(of, roles->columns, roles->summed, roles->batches, c.b))
+    return {};
   MatrixProduct& p = c.product;
   p.m = count_of(spec, roles->rows);
   p.n = count_of(spec, roles->columns);

@@ -18,7 +18,8 @@ bool is_small(const Contraction& c, const MatmulTarget& target) {
 
 bool is_for_tiles(const BodyStrides& body, const Contraction& c, bool aligned,
                   const MatmulTarget& target) {
-  return (is_half(c.dtype) || (c.dtype == f32 && target.tf32)) && target.architecture == 90 &&
+  return !has_computed_factor(body.spec.body) &&
+         (is_half(c.dtype) || (c.dtype == f32 && target.tf32)) && target.architecture == 90 &&
          tiles_support(body, c, aligned);
 }
 

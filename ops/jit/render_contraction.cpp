@@ -35,7 +35,7 @@ struct FactorReductions {
     }
     return text;
   }
-  // Of a fragment that is loaded.
+  // Of an operand that is loaded.
   std::string visit() const {
     if (values.empty()) return "";
     std::string text = fmt::format(
@@ -53,7 +53,7 @@ struct FactorReductions {
     std::string text;
     for (const int r : values) {
       text += fmt::format(
-          "  share_lines<Fragment{2}>(part{0}, lines{0}, []({1} x, {1} y) {{ return "
+          "  share_lines<Factor{2}::Operand>(part{0}, lines{0}, []({1} x, {1} y) {{ return "
           "combine{0}<{1}>(x, y); }});\n",
           r, type(r), side == 'a' ? "A" : "B");
     }
@@ -77,6 +77,90 @@ struct FactorReductions {
   const Body& body;
   char side;
   std::vector<int> values;
+};
+
+bool is_computed(const Body& body, const ContractionFactor& factor) {
+  return body.value(factor.value).kind != BodyValue::Kind::input;
+}
+
+// How a kernel gets one factor: `side` is a or b.
+struct FactorSource {
+  FactorSource(const ContractionPart& of, char side)
+      : part(of),
+        body(*of.body),
+        factor(side == 'a' ? of.contraction.a : of.contraction.b),
+        layouts(side == 'a' ? of.computed_a : of.computed_b),
+        name(fmt::format("Factor{}", side == 'a' ? 'A' : 'B')),
+        side(side) {
+    if (!is_computed(body, factor)) return;
+    for (const int value : values_of_factor(body, factor.value)) {
+      const bool is_scalar = body.value(value).kind == BodyValue::Kind::scalar;
+      (is_scalar ? scalars : values).push_back(is_scalar ? body.value(value).number : value);
+    }
+  }
+
+  // Its type.
+  std::string type() const {
+    if (!is_computed(body, factor)) {
+      return fmt::format("typedef StoredFactor<{}> {};\n",
+                         name_of(side == 'a' ? part.schedule.a : part.schedule.b), name);
+    }
+    const bool pairs = layouts.front() == OperandLayout::mn_contiguous;
+    std::string fields, loaded, loads, elements;
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      const int number = factor.inputs[i].number;
+      const DType dtype = body.inputs[static_cast<std::size_t>(number)].dtype;
+      fields += fmt::format("  Lines<{}> in{};\n", c_name(dtype), number);
+      loaded += fmt::format("    Fragment<{}, {}, {}> x{};\n", c_name(dtype), name_of(layouts[i]),
+                            pairs, number);
+      loads += fmt::format("    to.x{0}.read(in{0}, line0, count, k, depth);\n", number);
+      elements += fmt::format("  const {0} x{1} = loaded.x{1}.element(set, i);\n",
+                              register_name(dtype), number);
+    }
+    for (const int scalar : scalars) {
+      fields += fmt::format("  {} s{};\n", c_name(body.scalars[static_cast<std::size_t>(scalar)]),
+                            scalar);
+    }
+    return fmt::format(
+        "struct {0} {{\n  struct Loaded {{\n{1}  }};\n"
+        "  typedef Fragment<Element, k_contiguous, {2}> Operand;\n{3}"
+        "  BRRR_SCALAR_FN void load(Loaded& to, int line0, int count, int k, int depth) const {{\n"
+        "{4}  }}\n"
+        "  BRRR_SCALAR_FN Operand operand(const Loaded& loaded, int k, int depth) const {{\n"
+        "    return computed<Operand>(k, depth, [&](int set, int i) {{\n"
+        "{5}{6}  return {7};\n    }});\n  }}\n}};\n",
+        name, loaded, pairs, fields, loads, elements, statements(body, values),
+        converted(body, factor.value, part.contraction.dtype));
+  }
+
+  // An object of the type. `computed`: inputs of computed factors before those of this one.
+  std::string object(std::size_t computed) const {
+    std::string text;
+    const auto add = [&](std::string_view line, std::string_view step, int number) {
+      text += fmt::format("{}{{in{} + offset[{}], {}, {}}}", text.empty() ? "" : ", ", number,
+                          number, line, step);
+    };
+    if (!is_computed(body, factor)) {
+      const bool is_a = side == 'a';
+      add(is_a ? "p.a_row" : "p.b_col", is_a ? "p.a_col" : "p.b_row", factor.first());
+      return fmt::format("{}{{{}}}", name, text);
+    }
+    for (const ContractionFactor::Input& input : factor.inputs) {
+      add(fmt::format("strides.of[{}]", 2 * computed),
+          fmt::format("strides.of[{}]", 2 * computed + 1), input.number);
+      ++computed;
+    }
+    for (const int scalar : scalars) text += fmt::format(", s{}", scalar);
+    return fmt::format("{}{{{}}}", name, text);
+  }
+
+  const ContractionPart& part;
+  const Body& body;
+  const ContractionFactor& factor;
+  const std::vector<OperandLayout>& layouts;
+  std::string name;
+  char side;
+  std::vector<int> scalars = {}, values = {};  // numbers of scalars, and the other values
 };
 
 std::string stores(const Body& body, const Contraction& c) {
@@ -123,28 +207,34 @@ Kernel kernel_of_part(const ContractionPart& part, bool starts_next_first) {
   const BodyValue& value = body.value(product);
   const FactorReductions of_a(body, value.operands[0], 'a'), of_b(body, value.operands[1], 'b');
   std::string sum = fmt::format(
-      "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory), [&](const FragmentA& "
-      "a, const FragmentB& b, int k) {{\n{}{}  }})",
+      "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory), [&](const "
+      "FactorA::Operand& a, const FactorB::Operand& b, int k) {{\n{}{}  }})",
       of_a.visit(), of_b.visit());
   if (is_rounded(body, product)) sum = fmt::format("rounded<{}>({})", c_name(value.dtype), sum);
   const Loads loads = loads_of(part, starts_next_first);
+  const FactorSource a(part, 'a'), b(part, 'b');
   Kernel kernel;
   kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
+  if (!part.computed_a.empty() || !part.computed_b.empty()) {
+    kernel.last.push_back(
+        {fmt::format("ComputedStrides<{}>", part.computed_a.size() + part.computed_b.size()),
+         "strides"});
+  }
   kernel.statements = fmt::format(
       "  const i64 matrix = i64(block.z()) * p.m * p.n;\n"
       "  i64 offset[{0}];\n"
       "  locate<{1}, {2}>(results, matrix, offset);\n"
-      "  SmallTile tile{{reinterpret_cast<const Bits*>(in{3}) + offset[{3}], "
-      "reinterpret_cast<const Bits*>(in{4}) + offset[{4}], int(block.y()) * kTile, "
-      "int(block.x()) * kTile}};\n"
+      "  SmallTile<FactorA, FactorB> tile{{{3}, {4}, int(block.y()) * kTile, int(block.x()) * "
+      "kTile}};\n"
       "  const int line = tile.row0 + threadIdx.x / kTile, column = tile.col0 + threadIdx.x % "
       "kTile;\n"
       "  const bool inside = line < p.m && column < p.n;\n"
       "  locate<{1}, {2}>(results, inside ? matrix + i64(line) * p.n + column : matrix, offset);\n"
       "  Row row;\n{5}{6}{7}"
       "  {8} = {9};\n",
-      body.operands(), c.results.rank, !is_narrow(c.results), c.a, c.b, loads.before, of_a.begin(),
-      of_b.begin(), name_of_value(body, product), sum);
+      body.operands(), c.results.rank, !is_narrow(c.results), a.object(0),
+      b.object(part.computed_a.size()), loads.before, of_a.begin(), of_b.begin(),
+      name_of_value(body, product), sum);
   if (!of_a.values.empty() || !of_b.values.empty()) {
     kernel.statements +=
         of_a.share() + of_b.share() + "  __syncthreads();\n" + of_a.results() + of_b.results();
@@ -156,19 +246,63 @@ Kernel kernel_of_part(const ContractionPart& part, bool starts_next_first) {
 
 }  // namespace
 
+namespace {
+
+std::vector<OperandLayout> computed_layouts(const Body& body, const ContractionFactor& factor,
+                                            const Contraction& c, std::int64_t lines,
+                                            const std::function<int(int)>& alignment_of) {
+  if (!is_computed(body, factor)) return {};
+  std::vector<FactorLines> inputs;
+  std::vector<DType> types;
+  std::vector<int> alignments;
+  for (const ContractionFactor::Input& input : factor.inputs) {
+    inputs.push_back(
+        {lines, c.product.k, input.line_stride, input.depth_stride, &input.batch_strides});
+    types.push_back(body.inputs[static_cast<std::size_t>(input.number)].dtype);
+    alignments.push_back(alignment_of(input.number));
+  }
+  return layouts_of(inputs, types, alignments, c.dtype);
+}
+
+}  // namespace
+
 ContractionPart contraction_part(const BodySpec& spec, Contraction contraction,
-                                 FactorAlignment alignment,
+                                 const std::function<int(int)>& alignment_of,
                                  const std::function<bool(int)>& is_final) {
   ContractionPart part{&spec.body, std::move(contraction), {}};
   const Contraction& c = part.contraction;
-  part.schedule = small_schedule(c.product, c.dtype, alignment);
+  part.schedule =
+      small_schedule(c.product, c.dtype, {alignment_of(c.a.first()), alignment_of(c.b.first())});
+  part.computed_a = computed_layouts(spec.body, c.a, c, c.product.m, alignment_of);
+  part.computed_b = computed_layouts(spec.body, c.b, c, c.product.n, alignment_of);
+  // What is loaded at once is in registers: of more inputs than two, half as much.
+  if (c.a.inputs.size() + c.b.inputs.size() > 2) part.schedule.ahead = 1;
   // Element by element a factor's loads need the first-level cache, which may be stale.
-  part.prefetch_a = part.schedule.a != OperandLayout::strided && is_final(c.a);
-  part.prefetch_b = part.schedule.b != OperandLayout::strided && is_final(c.b);
+  const auto may_prefetch = [&](const ContractionFactor& factor, OperandLayout stored,
+                                const std::vector<OperandLayout>& computed) {
+    const bool is_strided =
+        computed.empty() ? stored == OperandLayout::strided
+                         : std::ranges::find(computed, OperandLayout::strided) != computed.end();
+    return !is_strided && std::ranges::all_of(factor.inputs, [&](const auto& input) {
+      return is_final(input.number);
+    });
+  };
+  part.prefetch_a = may_prefetch(c.a, part.schedule.a, part.computed_a);
+  part.prefetch_b = may_prefetch(c.b, part.schedule.b, part.computed_b);
   part.prefetch_others = true;
   for (int i = 0; i < static_cast<int>(spec.body.inputs.size()); ++i)
-    part.prefetch_others &= i == c.a || i == c.b || is_final(i);
+    part.prefetch_others &= c.a.reads(i) || c.b.reads(i) || is_final(i);
   return part;
+}
+
+std::vector<std::int64_t> strides_of_computed(const Body& body, const Contraction& c) {
+  std::vector<std::int64_t> strides;
+  for (const ContractionFactor* factor : {&c.a, &c.b}) {
+    if (!is_computed(body, *factor)) continue;
+    for (const ContractionFactor::Input& input : factor->inputs)
+      strides.insert(strides.end(), {input.line_stride, input.depth_stride});
+  }
+  return strides;
 }
 
 // A launch has the blocks of all parts, one after another. Blocks of the next kernel start once all
@@ -181,10 +315,11 @@ std::string contraction_source(std::span<const ContractionPart> parts) {
     const ContractionPart& part = parts[i];
     const Kernel kernel = kernel_of_part(part, !all_wait_last);
     const std::string number = fmt::format("_{}", i);
-    text += fmt::format("namespace part{} {{\n{}{}{}{}}}  // namespace part{}\n", number,
-                        matmul_small_source(part.schedule), functions(*part.body),
-                        row_struct(*part.body, part.prefetch_others),
-                        function_of(*part.body, kernel), number);
+    text += fmt::format(
+        "namespace part{} {{\n{}{}{}{}{}{}}}  // namespace part{}\n", number,
+        matmul_small_source(part.schedule.dtype, part.schedule.ahead), functions(*part.body),
+        FactorSource(part, 'a').type(), FactorSource(part, 'b').type(),
+        row_struct(*part.body, part.prefetch_others), function_of(*part.body, kernel), number);
     parameters += fmt::format("{}{}, PartOfGrid part{}", i ? ", " : "",
                               entry_parameters(*part.body, kernel, number), number);
     calls += fmt::format(

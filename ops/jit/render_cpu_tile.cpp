@@ -61,9 +61,12 @@ using Kind = BodyValue::Kind;
 bool is_math(const Body& body, int number) {
 #if BRRR_VECTOR_MATH
   const BodyValue& value = body.value(number);
+  // Lanes round to f16 in two instructions, where other loops take some twenty.
+  const bool is_rounded_to_f16 = value.dtype == f16 && is_rounded(body, number);
   return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
-         register_dtype(value.dtype) == register_dtype(value.type) && !is_rounded(body, number) &&
-         (calls_inexact_math(value.text.c_str()) || selects_twice(value.text.c_str())) &&
+         register_dtype(value.dtype) == register_dtype(value.type) &&
+         (calls_inexact_math(value.text.c_str()) || selects_twice(value.text.c_str()) ||
+          is_rounded_to_f16) &&
          suits_lanes(value.text);
 #else
   (void)body, (void)number;
@@ -484,10 +487,11 @@ class Tile {
           }
           arguments += fmt::format("{}l{}", arguments.empty() ? "" : ", ", operand);
         }
-        statements += fmt::format(
-            "    const Lanes<{0}> l{1} = {2}<Lanes<{0}>>({3});\n    "
-            "l{1}.store(a_{4} + e);\n",
-            c_name(type), value, function_name(body_, value), arguments, array(value));
+        std::string call =
+            fmt::format("{}<Lanes<{}>>({})", function_name(body_, value), c_name(type), arguments);
+        if (is_rounded(body_, value)) call = fmt::format("rounded<{}>({})", c_name(v.dtype), call);
+        statements += fmt::format("    const Lanes<{0}> l{1} = {2};\n    l{1}.store(a_{3} + e);\n",
+                                  c_name(type), value, call, array(value));
       }
       if (!statements.empty()) {
         text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}{}  }}\n",

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <brrr/ops/jit/matrix_product.h>
 #include <brrr/tensor/dtype.h>
@@ -17,8 +19,9 @@ namespace brrr::jit {
 bool is_small(const MatrixProduct& product, DType dtype, bool tf32);
 
 // How a kernel loads an operand: 16 bytes along the summed dimension k, two neighbours along m or
-// n, or single elements, which is right for any strides.
-enum class OperandLayout : std::uint8_t { k_contiguous, mn_contiguous, strided };
+// n, or single elements, which is right for any strides. What a factor is computed from may also
+// have one element for each line.
+enum class OperandLayout : std::uint8_t { k_contiguous, mn_contiguous, strided, one_per_line };
 
 // The factors of one matrix of a product, as matmul_small.cu takes them.
 struct SmallFactors {
@@ -44,6 +47,11 @@ struct FactorAlignment {
   int a = 16, b = 16;
 };
 SmallSchedule small_schedule(const MatrixProduct& product, DType dtype, FactorAlignment alignment);
+// The layouts of inputs from which a factor of type `dtype` is computed. A lane has neighbouring
+// lines of all of them, or of none; `types` and `alignments` are those of the inputs.
+std::vector<OperandLayout> layouts_of(std::span<const FactorLines> inputs,
+                                      std::span<const DType> types, std::span<const int> alignments,
+                                      DType dtype);
 
 // Blocks: of tiles of 16 x 16 results.
 constexpr int kSmallThreads = 256;
@@ -53,8 +61,10 @@ struct SmallGrid {
 };
 SmallGrid small_grid(const MatrixProduct& product);
 
-// The source without an entry and SmallFactors, SmallFactors, and the source of a call.
-std::string matmul_small_source(const SmallSchedule& schedule);
+std::string_view name_of(OperandLayout layout);  // in the source
+
+// The source without an entry, SmallFactors and OperandLayout; these two; and the source of a call.
+std::string matmul_small_source(DType dtype, int ahead);
 std::string_view small_factors_source();
 std::string matmul_small_source_of_call(const SmallSchedule& schedule);
 

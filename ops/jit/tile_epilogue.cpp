@@ -59,7 +59,7 @@ int line_reduction_of(const BodySpec& spec, const Contraction& c, std::size_t ou
   const BodyValue& value = body.value(number);
   if (value.kind != Kind::reduction || value.type != f32) return -1;
   const BodyValue& reduced = body.value(value.operands[0]);
-  return reduced.kind == Kind::input && reduced.number == c.a ? number : -1;
+  return reduced.kind == Kind::input && reduced.number == c.a.first() ? number : -1;
 }
 
 bool moves(const Dims& strides, const std::vector<int>& dims) {
@@ -78,7 +78,7 @@ Operands operands_of(const BodyStrides& of, const Contraction& c, std::uint32_t 
         is_input ? body.inputs[k].dtype : body.outputs[k - body.inputs.size()].dtype;
     std::vector<MatrixStrides>& staged = is_input ? operands.tile.inputs : operands.tile.outputs;
     Way way = Way::direct;
-    if (is_input && (static_cast<int>(k) == c.a || static_cast<int>(k) == c.b)) {
+    if (is_input && (c.a.reads(static_cast<int>(k)) || c.b.reads(static_cast<int>(k)))) {
       way = Way::none;
     } else if (!is_input && line_reduction_of(spec, c, k - body.inputs.size()) >= 0 &&
                can_reduce(c.product, c.dtype) && joint_stride(spec, strides[k], c.roles.rows)) {

@@ -26,7 +26,7 @@ auto compiled(const AttentionCase& c) {
 
 }  // namespace
 
-TEST_CASE("fused attention agrees with float64", "[gpu][attention]") {
+TEST_CASE("fused attention agrees with float64", "[gpu][attention][sanitized]") {
   const MatmulPrecisionGuard tf32(Precision::tf32);
   for (const AttentionCase& c : attention_cases()) {
     INFO(c.name());

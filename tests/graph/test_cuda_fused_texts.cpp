@@ -104,6 +104,14 @@ const std::vector<Golden> kGolden = {
      {{64, 32}, {32, 32}, {32}},
      [](const Tensors& a) { return Tensors{gelu_tanh(affine(a[0], a[1], a[2]))}; },
      false},
+    {"small_product_of_computed_factors",
+     f32,
+     {{64, 32}, {48, 32}, {48, 1}},
+     [](const Tensors& a) {
+       const Tensor weight = cast(a[1] * a[2], bf16);
+       return Tensors{matmul(cast((a[0] - 0.5) * 2.0, bf16), transpose(weight, 0, 1))};
+     },
+     false},
     {"dropout",
      bf16,
      {{64, 256}, {64, 256}},

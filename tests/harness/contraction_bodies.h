@@ -95,6 +95,37 @@ inline std::vector<Dims> strides_of_weight_gradient(std::int64_t m, std::int64_t
   return {{1, 0, m}, {0, 1, n}, {n, 1, 0}, {1, 0, 0}};
 }
 
+// The product of (x - column) * number and of weight where mask, scaled by rows of B: inputs x of
+// `stored`, column, weight, mask, scale.
+inline BodySpec computed_product_of(DType dtype, DType stored, std::int64_t m, std::int64_t n,
+                                    std::int64_t k) {
+  BodySpec spec;
+  spec.dims = {m, n, k};
+  spec.reduced = 4;
+  spec.flops = 2 * m * n * k;
+  jit::Body& body = spec.body;
+  body.name = "computed_product";
+  body.strict = true;
+  const int x = body.add_input(stored), column = body.add_input(dtype),
+            weight = body.add_input(dtype), mask = body.add_input(boolean),
+            scale = body.add_input(f32), number = body.add_scalar(f32);
+  const int centered = body.add_expression("a - b", f32, f32, {x, column});
+  const int a = body.add_expression("a * b", f32, dtype, {centered, number});
+  const int kept = body.add_expression("a ? b : c", dtype, dtype, {mask, weight, number});
+  body.values.back().select = true;
+  const int b = body.add_expression("a * b", f32, dtype, {kept, scale});
+  body.add_output(body.add(product_of_factors(a, b, dtype)), dtype);
+  spec.scalars = {0};
+  return spec;
+}
+// x and weight with adjacent elements along k, or across it.
+inline std::vector<Dims> strides_of_computed(std::int64_t m, std::int64_t n, std::int64_t k,
+                                             bool along) {
+  const Dims x = along ? Dims{k, 0, 1} : Dims{1, 0, m},
+             weight = along ? Dims{0, k, 1} : Dims{0, 1, n};
+  return {x, {0, 0, 1}, weight, weight, {0, 1, 0}, {n, 1, 0}};
+}
+
 // a b alone.
 inline BodySpec plain_product_of(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   BodySpec spec;

@@ -6,22 +6,11 @@
 #include "brrr/ops/matmul.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
+#include "tests/harness/product_programs.h"
 #include "tests/harness/rounding_bounds.h"
 
 namespace brrr::test {
 namespace {
-
-using Function = std::function<Tensors(const Tensors&)>;
-
-struct Program {
-  const char* name;
-  std::vector<Dims> arguments;
-  int kernels;  // of the fused step
-  Function function;
-  bool exact = true;        // eager's bits: no sums in another order
-  int more_on_cuda = 0;     // kernels
-  double f32_error = 2e-6;  // of an inexact program
-};
 
 double most_different(const Tensor& a, const Tensor& b) {
   const Tensor x = to(contiguous(cast(a, f64)), cpu), y = to(contiguous(cast(b, f64)), cpu);
@@ -377,142 +366,6 @@ const std::vector<Program> kPrograms = {
        const Tensor rows = max(reshape(a[0], {30, 4}), {1}, true);
        return Tensors{reshape(a[0], {30, 4}) - rows, exp(rows)};
      },
-     false},
-};
-
-// Matrix products with what follows them, where the device has generated products: one kernel each.
-const std::vector<Program> kProducts = {
-    {"an activation of a layer",
-     {{33, 40}, {40, 24}, {24}},
-     1,
-     [](const Tensors& a) { return Tensors{gelu_tanh(affine(a[0], a[1], a[2]))}; }},
-    {"a layer whose sum is also returned, and a residual",
-     {{64, 64}, {64, 32}, {32}, {64, 32}},
-     1,
-     [](const Tensors& a) {
-       const Tensor x = affine(a[0], a[1], a[2]);
-       return Tensors{x, tanh(x) + a[3]};
-     }},
-    {"batches, scaled by columns and rows",
-     {{3, 20, 16}, {3, 16, 18}, {18}, {20, 1}},
-     1,
-     [](const Tensors& a) { return Tensors{matmul(a[0], a[1]) * a[2] + a[3]}; }},
-    {"transposed factors and a transposed result",
-     {{48, 32}, {24, 48}, {24, 32}},
-     1,
-     [](const Tensors& a) {
-       const Tensor product = matmul(transpose(a[0], 0, 1), transpose(a[1], 0, 1));
-       return Tensors{transpose(product, 0, 1) * 2.0 + a[2]};
-     }},
-    {"rows of a batch by one matrix",
-     {{4, 7, 16}, {16, 12}, {4, 7, 12}},
-     1,
-     [](const Tensors& a) { return Tensors{relu(matmul(a[0], a[1])) * a[2]}; }},
-    {"what two products read is made once",
-     {{64, 32}, {64, 48}, {32, 24}},
-     2,
-     [](const Tensors& a) {
-       const Tensor g = exp(a[0]);
-       return Tensors{matmul(transpose(g, 0, 1), a[1]), matmul(g, a[2])};
-     }},
-    {"a product of two products",
-     {{16, 24}, {24, 20}, {20, 8}},
-     2,
-     [](const Tensors& a) { return Tensors{sin(matmul(cos(matmul(a[0], a[1])), a[2]))}; }},
-    {"a long sum",
-     {{16, 1000}, {1000, 16}},
-     1,
-     [](const Tensors& a) { return Tensors{abs(matmul(a[0], a[1]))}; }},
-    {"the gradients of a layer",
-     {{64, 32}, {32, 48}, {64, 48}},
-     2,
-     [](const Tensors& a) {
-       const Tensor g = a[0] * 2.0;
-       return Tensors{matmul(g, a[1]) * a[2], matmul(transpose(g, 0, 1), a[2]), sum(g, {0})};
-     },
-     false},
-    {"the gradients of a layer of more blocks than multiprocessors",
-     {{64, 256}, {256, 256}, {64, 256}},
-     2,
-     [](const Tensors& a) {
-       const Tensor g = a[0] * 2.0;
-       return Tensors{matmul(g, a[1]) * a[2], matmul(transpose(g, 0, 1), a[2]), sum(g, {0})};
-     },
-     false,
-     0,
-     1e-5},
-    {"two products of one factor, one of which reads the other",
-     {{64, 32}, {32, 32}, {64, 32}},
-     3,
-     [](const Tensors& a) {
-       const Tensor h = a[0] * 2.0;
-       const Tensor g = matmul(h, a[1]) - a[2];
-       return Tensors{g, matmul(transpose(g, 0, 1), h)};
-     }},
-    {"reductions of both factors",
-     {{33, 70}, {70, 21}},
-     1,
-     [](const Tensors& a) {
-       return Tensors{matmul(a[0], a[1]), sum(a[0], {1}), max(a[1], {0}, true)};
-     },
-     false},
-    {"heads of a projection",
-     {{2, 9, 32}, {32, 32}, {2, 4, 9, 8}},
-     1,
-     [](const Tensors& a) {
-       const Tensor x = matmul(a[0], a[1]);
-       return Tensors{transpose(reshape(x, {2, 9, 4, 8}), 1, 2) * 0.5 + a[2]};
-     }},
-};
-
-// Products too large for the small kernel. Sums have another order than the library's, and factors
-// may be rounded to TF32 in another way.
-constexpr double kTf32Error = 2e-2;
-const std::vector<Program> kTileProducts = {
-    {"a residual",
-     {{256, 512}, {512, 512}, {512}, {256, 512}},
-     1,
-     [](const Tensors& a) { return Tensors{affine(a[0], transpose(a[1], 0, 1), a[2]) + a[3]}; },
-     false,
-     0,
-     kTf32Error},
-    {"a residual that is not whole tiles, and what was added to",
-     {{200, 328}, {264, 328}, {200, 264}},
-     1,
-     [](const Tensors& a) {
-       const Tensor x = matmul(a[0], transpose(a[1], 0, 1));
-       return Tensors{x, (x + a[2]) * 0.5};
-     },
-     false,
-     0,
-     kTf32Error},
-    {"scores of heads that are blocks of one tensor",
-     {{2, 256, 3, 4, 64}},
-     1,
-     [](const Tensors& a) {
-       const Tensor q = transpose(select(a[0], 2, 0), 1, 2),
-                    k = transpose(select(a[0], 2, 1), 1, 2);
-       return Tensors{matmul(q, transpose(k, 2, 3)) * 0.125};
-     },
-     false,
-     0,
-     kTf32Error},
-};
-
-// Values of heads, with a transposed factor: of halves only.
-const std::vector<Program> kHalfTileProducts = {
-    {"values of heads, in the layout of the next product",
-     {{2, 4, 256, 256}, {2, 256, 3, 4, 64}},
-     1,
-     [](const Tensors& a) {
-       const Tensor v = transpose(select(a[1], 2, 2), 1, 2);
-       return Tensors{contiguous(transpose(matmul(a[0], v), 1, 2))};
-     },
-     false},
-    {"the gradient of a weight, added to",
-     {{512, 256}, {512, 384}, {256, 384}},
-     1,
-     [](const Tensors& a) { return Tensors{matmul(transpose(a[0], 0, 1), a[1]) + a[2]}; },
      false},
 };
 
