@@ -96,7 +96,8 @@ std::optional<Group> Fusion::side_by_side(int one, int other) {
     std::vector<const Access*> list;
     for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        if (!is_in(group, dependences_.sources[member.node][k].node))
+        // A tensor that is filled with a number is not loaded.
+        if (!is_in(group, dependences_.sources[member.node][k].node) && !fill_of(member, k))
           list.push_back(&member.inputs[k]);
       }
     }

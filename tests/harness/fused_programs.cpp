@@ -353,6 +353,18 @@ const std::vector<Program> kPrograms = {
        return Tensors{detach(loss), grad(loss, x)};
      },
      false},
+    {"the gradients of two losses",
+     {{40, 9}, {40}, {40, 9}, {40}},
+     2,
+     [](const Tensors& a) {
+       Tensors gradients;
+       for (const std::size_t i : {0u, 2u}) {
+         const Tensor x = requires_grad_(detach(a[i]));
+         gradients.push_back(grad(nn::cross_entropy(x, places(a[i + 1], 9)), x));
+       }
+       return gradients;
+     },
+     false},
     {"a number in a tensor",
      {{40, 9}},
      1,
