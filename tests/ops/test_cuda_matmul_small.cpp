@@ -73,11 +73,12 @@ TEST_CASE("small products are one launch of a kernel for their operands' layouts
         CHECK(fake.compiled().size() == before);
       }
     };
-    const std::string along = "kLayoutA = k_contiguous", across = "kLayoutA = mn_contiguous",
-                      strided = "kLayoutA = strided";
-    const std::string and_along = ", kLayoutB = k_contiguous",
-                      and_across = ", kLayoutB = mn_contiguous",
-                      and_strided = ", kLayoutB = strided";
+    const std::string along = "StoredFactor<k_contiguous> FactorA;",
+                      across = "StoredFactor<mn_contiguous> FactorA;",
+                      strided = "StoredFactor<strided> FactorA;";
+    const std::string and_along = "\ntypedef StoredFactor<k_contiguous> FactorB;",
+                      and_across = "\ntypedef StoredFactor<mn_contiguous> FactorB;",
+                      and_strided = "\ntypedef StoredFactor<strided> FactorB;";
     const Tensor none;
     // As a linear layer asks for them: x W^T + row, g W, g^T x.
     check(counted({20, 24}), as_is, counted({36, 24}), transposed, counted({36}),
