@@ -312,12 +312,11 @@ bool Fusion::has_indexed(const Group& group) const {
 }
 
 bool Fusion::is_cheap(const Group& group) const {
-  constexpr int kCheap = 8;  // operations
   if (has_indexed(group)) return false;
   int flops = 0;
   for (const Member& member : group.members)
     flops += op_info(graph_.nodes[member.node].call.op).element_flops;
-  return flops <= kCheap;
+  return flops <= kMostRepeatedOperations;
 }
 
 bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) const {

@@ -14,6 +14,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/ops/jit/add_call.h"
+#include "brrr/ops/jit/contraction.h"
 
 namespace brrr::graph {
 namespace {
@@ -191,18 +192,17 @@ class Recomputation {
   // Whether a chain computes each element from one of a single tensor, in a few operations, and is
   // all that its last call's group computes.
   bool is_elementwise_group(const Chain& chain) const {
-    constexpr int64_t kMostOperations = 8;
     int64_t operations = 0;
     for (const int call : chain.calls) {
       const Node& of = node(call);
       operations += op_info(of.call.op).element_flops;
       if (of.inputs.size() != 1 || of.inputs[0].numel() != of.outputs[0].numel() ||
-          size_of(of.inputs[0].dtype) > 4)
+          size_of(of.inputs[0].dtype) > jit::kWidestOfFactor)
         return false;
     }
     const int group = group_of(chain.calls.back());
     const auto in_group = std::ranges::count(groups_.group, group);
-    return operations <= kMostOperations && in_group == std::ssize(chain.calls) &&
+    return operations <= kMostRepeatedOperations && in_group == std::ssize(chain.calls) &&
            std::ranges::all_of(chain.calls, [&](int call) { return group_of(call) == group; });
   }
 

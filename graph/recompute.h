@@ -7,6 +7,9 @@
 
 namespace brrr::graph {
 
+// The operations an element of calls that may be computed several times rather than stored.
+constexpr int kMostRepeatedOperations = 8;
+
 // The groups that fusion chose for the calls of a graph.
 struct GroupsOfCalls {
   std::vector<int> group;              // of each call

@@ -1,8 +1,8 @@
 // Conversions between f32 and the bits of the two 16-bit floats: one source for tensor/half.h,
 // eager loops and kernels generated for the CPU. They round to nearest even without branches,
-// overflow to infinity and preserve NaN (f16 makes it quiet). The bits are those of a u32: a loop
-// with values of two sizes is vectorized in more lanes than its functions have, or not at all. The
-// file includes nothing and expects BRRR_SCALAR_FN and u32 to be defined before it.
+// overflow to infinity and preserve NaN (f16 makes it quiet). The bits are a u32's low half, so
+// that a loop that rounds in registers has values of one size.
+// The file includes nothing and expects BRRR_SCALAR_FN and u32 to be defined before it.
 
 BRRR_SCALAR_FN float float_from_bf16(u32 bits) { return __builtin_bit_cast(float, bits << 16); }
 BRRR_SCALAR_FN float float_from_f16(u32 bits) {

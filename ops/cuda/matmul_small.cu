@@ -39,7 +39,7 @@ BRRR_FN void take(u32* to, const void* from, bool inside) {
   }
 }
 
-// The strides from one line to the next and along it. A line is a row of a or a column of b.
+// A tensor as lines, rows of a or columns of b: the strides from one to the next and along one.
 template <class T>
 struct Lines {
   const T* from;
@@ -49,7 +49,7 @@ struct Lines {
 // A warp's part of one tensor: of a factor, or of one that a factor is computed from. Lane 4 g + t
 // has elements t kRun to (t + 1) kRun - 1 of two lines. The instruction expects words t and t + 4
 // of eight, but since it sums over them, any order will do that both operands share; and lines may
-// be permuted if the results are permuted back: PAIRS, a lane has neighbours.
+// be permuted if the results are permuted back. With PAIRS the two lines of a lane are adjacent.
 template <class T, OperandLayout LAYOUT, bool PAIRS = LAYOUT == mn_contiguous>
 struct Fragment {
   typedef typename Words<sizeof(T)>::type Bits;
@@ -141,8 +141,8 @@ struct StoredFactor {
   BRRR_SCALAR_FN const Operand& operand(const Loaded& loaded, int, int) const { return loaded; }
 };
 
-// The operand of a factor that is computed: `element` of a set and a place in a line. It is called
-// for zeros beyond the depth, too, which it may not map to zero.
+// The operand of a factor that is computed: `element` of a set and a place in a line. Beyond the
+// depth it is zero, whatever `element` would make of the zeros that are loaded there.
 template <class Operand, class F>
 BRRR_FN Operand computed(int k, int depth, F element) {
   const int rest = depth - (k + int(threadIdx.x) % 4 * kRun);

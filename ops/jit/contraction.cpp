@@ -167,7 +167,7 @@ bool has_separate_factors(const Body& body) {
       const Kind kind = body.value(i).kind;
       if (kind == Kind::scalar) continue;
       const bool is_other = part_of[at(i)] >= 0 && product.operands[0] != product.operands[1];
-      const bool is_wide = kind == Kind::input && size_of(body.value(i).dtype) > 4;
+      const bool is_wide = kind == Kind::input && size_of(body.value(i).dtype) > kWidestOfFactor;
       if ((kind != Kind::input && kind != Kind::expression) || is_other || is_wide) return false;
       part_of[at(i)] = factor;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,6 +23,9 @@ struct Roles {
 // The stride of the joint index of dimensions, outermost first; none if there is none.
 std::optional<std::int64_t> joint_stride(const BodySpec& spec, const Dims& strides,
                                          const std::vector<int>& dims);
+
+// The bytes of an element of what a factor may be computed from.
+constexpr std::size_t kWidestOfFactor = 4;
 
 // A factor of a body's product: an input, or a value that is computed from inputs for each element
 // that is loaded (a prologue).
