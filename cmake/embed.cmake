@@ -21,7 +21,7 @@ endif()
 file(GLOB brrr_embedded_files CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/ops/jit/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.cu
   ${PROJECT_SOURCE_DIR}/graph/*.cu ${PROJECT_SOURCE_DIR}/measure/*.cu)
-foreach(source convert.inl draw_batches.inl lanes.inl scalar_math.inl)
+foreach(source convert.inl draw_batches.inl lanes.inl scalar_math.inl vector_exp.inl)
   list(APPEND brrr_embedded_files ${PROJECT_SOURCE_DIR}/ops/cpu/${source})
 endforeach()
 list(APPEND brrr_embedded_files ${PROJECT_SOURCE_DIR}/dispatch/functions.def ${PROJECT_SOURCE_DIR}/tensor/half.inl

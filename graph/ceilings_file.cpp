@@ -13,8 +13,7 @@
 #include "brrr/graph/ceilings.h"
 #include "brrr/io/file_bytes.h"
 #include "brrr/ops/cpu/blas.h"
-#include "brrr/ops/cpu/loops.h"
-#include "brrr/ops/cpu/matmul_vectors.h"
+#include "brrr/ops/cpu/isa.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/fail.h"
@@ -221,9 +220,7 @@ std::string software_of(Device device) {
   if (device.is_cuda()) return cuda_software();
   std::string blas = blas_is_openblas() ? openblas_get_config() : "another BLAS";
   blas.erase(blas.find_last_not_of(' ') + 1);
-  const std::string_view products = on_cpu::vector_products();
-  return fmt::format("kernels {}{}{}, {}", on_cpu::loops->isa, products.empty() ? "" : ", ",
-                     products, blas);
+  return fmt::format("kernels {}, {}", on_cpu::selected_isas(), blas);
 }
 
 Ceilings default_ceilings(Device device) {

@@ -1,5 +1,5 @@
-// Fused kernels, relative to the bandwidth of a copy. The bytes of a case are those of its operands
-// and results, each once.
+// Fused kernels, relative to the bandwidth of a copy and to eager calls. The bytes of a case are
+// those of its operands and results, each once.
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
 #include "brrr/measure/bench.h"
@@ -117,9 +117,7 @@ class Bench {
     std::vector<Operands> operands;
     std::vector<Tensor> results;
     for (int i = 0; i < sets; ++i) {
-      operands.push_back(
-          {randn({rows, columns}, here), randn({rows, columns}, here),
-           remainder(arange(rows, {.dtype = i64, .device = options_.device}) * 7, columns)});
+      operands.push_back(operands_of(here, rows, columns));
       results.push_back(contiguous(one.compute(operands.back())));
     }
     auto step = compile(
@@ -135,6 +133,20 @@ class Bench {
                          static_cast<double>(size_of(dtype));
     results_.push_back(
         rate_result(name, options_.device, "GB/s", bytes, timing, limit_.bytes, bare, limit_.name));
+  }
+
+  // The times of a fused step and of the same calls in eager mode.
+  void run_both(const Case& one, std::int64_t rows, std::int64_t columns) {
+    const std::string name = fmt::format("fused/{} {}x{} f32, of eager", one.name, rows, columns);
+    options_.progress(name);
+    const Operands operands = operands_of({.device = options_.device}, rows, columns);
+    const auto eager = [&] { return one.compute(operands); };
+    auto step = compile(eager, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    for (int call = 0; call < 2; ++call) eager(), step();
+    const Batch ours = device_batch(options_.device, [&] { step(); }),
+                calls = device_batch(options_.device, [&] { eager(); });
+    const auto [timing, of_eager] = time_both(ours, calls, options_.sampling());
+    results_.push_back(time_result(name, options_.device, timing, &of_eager, "eager calls"));
   }
 
   // Gradients clipped by their norm, and Adam: the norm reads the gradients once more.
@@ -161,6 +173,12 @@ class Bench {
   Results take() { return std::move(results_); }
 
  private:
+  static Operands operands_of(const Options& options, std::int64_t rows, std::int64_t columns) {
+    const Tensor number = arange(rows, {.dtype = i64, .device = options.device});
+    return {randn({rows, columns}, options), randn({rows, columns}, options),
+            remainder(number * 7, columns)};
+  }
+
   static constexpr std::int64_t kCpuElements = 1 << 23;
   BenchOptions options_;
   BandwidthLimit limit_;
@@ -182,6 +200,10 @@ Results bench_fused(const BenchOptions& options) {
         bench.run(one, dtype, count, columns, on_cpu ? 1 : 4);
     }
   }
+  bench.run_both({"chain of 6", 2, [](const Operands& o) { return chain(o.x, 6); }},
+                 options.quick ? 64 : 8192, 1024);
+  for (const Case& one : rows(1024, {.device = options.device}))
+    bench.run_both(one, options.quick ? 64 : 4096, 1024);
   bench.run_update(options.quick ? 1 << 14 : on_cpu ? 1 << 22 : 100'000'000);
   return bench.take();
 }

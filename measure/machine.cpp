@@ -15,8 +15,7 @@
 
 #include "brrr/graph/ceilings.h"
 #include "brrr/ops/cpu/blas.h"
-#include "brrr/ops/cpu/loops.h"
-#include "brrr/ops/cpu/matmul_vectors.h"
+#include "brrr/ops/cpu/isa.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/thread_pool.h"
@@ -41,9 +40,7 @@ Processor describe_processor() {
   Processor p;
   p.model = graph::processor_model();
   p.isa = vector_instructions();
-  p.kernels = on_cpu::loops->isa;
-  if (const std::string_view products = on_cpu::vector_products(); !products.empty())
-    p.kernels.append(", ").append(products);
+  p.kernels = on_cpu::selected_isas();
   p.threads = available_processors();
   p.used = num_threads();
   p.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);

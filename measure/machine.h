@@ -11,7 +11,7 @@ namespace brrr::measure {
 struct Processor {
   std::string model;
   std::string isa;      // the widest vector instructions: "avx512"
-  std::string kernels;  // what the selected kernels use: "v3", "v3, f32 products: avx512"
+  std::string kernels;  // what the selected kernels use: "v3, f32 products: avx512"
   int threads = 0;      // hardware threads available to this process
   int used = 0;         // threads of brrr's loops
   std::int64_t memory_bytes = 0;

@@ -74,6 +74,21 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
   return condition ? a.v : b.v;
 }
 
+#if defined(__AVX2__)
+// Those of scalar.inl in three instructions. vmaxps and vminps give the second operand if either is
+// NaN, so a NaN in the first is put back.
+#define BRRR_EXTREME(name, T, instruction)                                              \
+  BRRR_SCALAR_FN Lanes<T> name(Lanes<T> a, Lanes<T> b) {                                \
+    typedef typename Lanes<T>::Mask Bits;                                               \
+    return (Lanes<T>::Vector)((Bits)__builtin_ia32_##instruction(a.v, b.v) | (a != a)); \
+  }
+BRRR_EXTREME(maximum, float, maxps256)
+BRRR_EXTREME(maximum, double, maxpd256)
+BRRR_EXTREME(minimum, float, minps256)
+BRRR_EXTREME(minimum, double, minpd256)
+#undef BRRR_EXTREME
+#endif
+
 // As a store to the halves T and a load from there would leave them.
 template <class T>
 BRRR_SCALAR_FN Lanes<float> rounded(Lanes<float> a) {
@@ -105,14 +120,29 @@ BRRR_SCALAR_FN Lanes<float> rounded(Lanes<float> a) {
   FloatVector BRRR_VECTOR_NAME_F32(v, symbol)(FloatVector);   \
   extern "C" __attribute__((const, nothrow))                  \
   DoubleVector BRRR_VECTOR_NAME_F64(v, symbol)(DoubleVector); \
-  BRRR_SCALAR_FN Lanes<float> name(Lanes<float> a) {          \
-    return BRRR_VECTOR_NAME_F32(v, symbol)(a.v);              \
-  }                                                           \
-  BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a) {        \
-    return BRRR_VECTOR_NAME_F64(v, symbol)(a.v);              \
+  template <class T>                                          \
+  BRRR_SCALAR_FN Lanes<T> name(Lanes<T> a) {                  \
+    if constexpr (__is_same(T, float)) {                      \
+      return BRRR_VECTOR_NAME_F32(v, symbol)(a.v);            \
+    } else {                                                  \
+      return BRRR_VECTOR_NAME_F64(v, symbol)(a.v);            \
+    }                                                         \
   }
 BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
 #undef BRRR_MATH1
+#if defined(__AVX2__)
+// Where some arguments are not ordinary. Inlined, it slows down the loop for those that are.
+static __attribute__((noinline)) FloatVector exp_of_any(FloatVector a) {
+  const auto vanishes = a<-0x1.9fe368p+6f, overflows = a> 0x1.62e42ep+6f;
+  if (!all_of(are_ordinary_for_exp(a) | vanishes | overflows)) return exp<float>(Lanes<float>(a)).v;
+  const FloatVector infinite = __builtin_inff() - FloatVector{};
+  return overflows ? infinite : vanishes ? FloatVector{} : exp_of_ordinary(a);
+}
+BRRR_SCALAR_FN Lanes<float> exp(Lanes<float> a) {
+  return __builtin_expect(all_of(are_ordinary_for_exp(a.v)), 1) ? exp_of_ordinary(a.v)
+                                                                : exp_of_any(a.v);
+}
+#endif
 #define BRRR_MATH2(name, symbol, kinds)                                      \
   extern "C" __attribute__((const, nothrow))                                 \
   FloatVector BRRR_VECTOR_NAME_F32(vv, symbol)(FloatVector, FloatVector);    \

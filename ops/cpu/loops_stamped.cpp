@@ -36,6 +36,8 @@ using i64 = std::int64_t;
 #include "brrr/tensor/half.inl"
 
 #include "brrr/ops/cpu/convert.inl"
+#include "brrr/ops/cpu/vector_exp.inl"
+
 #include "brrr/ops/cpu/lanes.inl"
 
 // scalar.inl says `long long` where this machine's i64 is `long`.

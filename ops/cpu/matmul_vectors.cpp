@@ -5,9 +5,10 @@
 #include "brrr/ops/cpu/matmul_vectors.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "brrr/ops/cpu/isa.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -98,10 +99,9 @@ inline Mask mask_of(i64 count) {
 
 VectorIsa vector_isa() {
   static const VectorIsa isa = [] {
-    const char* const set = std::getenv("BRRR_ISA");
-    const auto is = [set](const char* name) { return set && std::strcmp(set, name) == 0; };
-    if (is("baseline")) return VectorIsa::none;
-    if (!is("v3") && __builtin_cpu_supports("avx512f")) return VectorIsa::avx512;
+    const std::string_view asked = asked_isa();
+    if (asked == "baseline") return VectorIsa::none;
+    if (asked != "v3" && __builtin_cpu_supports("avx512f")) return VectorIsa::avx512;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? VectorIsa::avx2
                                                                            : VectorIsa::none;
   }();

@@ -33,6 +33,9 @@ constexpr int kBytes = 32;
 constexpr int kBytes = 16;
 #endif
 
+#define BRRR_SCALAR_FN inline __attribute__((always_inline))
+#include "brrr/ops/cpu/vector_exp.inl"
+
 using Floats [[gnu::vector_size(kBytes)]] = float;
 using Doubles [[gnu::vector_size(kBytes)]] = double;
 using Ints [[gnu::vector_size(kBytes)]] = std::int32_t;
@@ -88,40 +91,6 @@ V scalar_where(Mask mask, V a, V otherwise) {
 }
 
 #if defined(__AVX2__)
-
-// A number in every lane, in memory: the compiler would keep each number in a register.
-struct alignas(kBytes) Everywhere {
-  float lanes[8];
-  constexpr Everywhere(float value)
-      : lanes{value, value, value, value, value, value, value, value} {}
-};
-constexpr Everywhere kExpNumbers[] = {0x1.715476p+0f,
-                                      0x1.8p23f,
-                                      0x1.62e4p-1f,
-                                      0x1.7f7d1cp-20f,
-                                      0x1.fcp-143f,
-                                      0x1.0fb3fcp-7f,
-                                      0x1.570724p-5f,
-                                      0x1.555958p-3f,
-                                      0x1.fffe68p-2f,
-                                      0x1.fffffcp-1f,
-                                      1};
-
-// libmvec's own steps, here without its second look at the bound: 2^n times a polynomial.
-inline Floats exp_of_ordinary(Floats a) {
-  const Everywhere* numbers = kExpNumbers;
-  asm("" : "+r"(numbers));
-  const auto number = [&](int i) { return _mm256_load_ps(numbers[i].lanes); };
-  const __m256 x = (__m256)a, shift = number(1);
-  const __m256 shifted = _mm256_fmadd_ps(x, number(0), shift);
-  const __m256 n = _mm256_sub_ps(shifted, shift);
-  const __m256 r = _mm256_fnmadd_ps(n, number(3), _mm256_fnmadd_ps(n, number(2), x));
-  __m256 sum = _mm256_fmadd_ps(number(5), r, number(6));
-  for (int i = 7; i <= 10; ++i) sum = _mm256_fmadd_ps(sum, r, number(i));
-  const __m256i exponent =
-      _mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(number(4)));
-  return (Floats)_mm256_mul_ps(sum, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
-}
 
 // Four results of expf, by the steps that libm's takes: 2^(k / 32) from a table, times a
 // polynomial.
@@ -213,11 +182,17 @@ struct Log {
   }
 };
 // A NaN stays, quiet.
+template <class F, class V, class Vector>
+BRRR_SCALAR_FN V lane_by_lane(V a, Vector vector) {
+  const auto inside = F::inside(a);
+  const V others = a != a ? a + a : F::outside(a, ~inside);
+  if (bits_of(inside) == 0) return others;
+  const V computed = vector(inside ? a : V{} + 0.5f);
+  return inside ? computed : others;
+}
 template <class F, class V>
 [[gnu::noinline, gnu::cold]] V beyond(V a, V (*vector)(V)) {
-  const auto inside = F::inside(a);
-  const V filled = F::outside(a, ~inside), computed = vector(inside ? a : V{} + 0.5f);
-  return inside ? computed : a != a ? a + a : filled;
+  return lane_by_lane<F>(a, vector);
 }
 template <class F, class V>
 V everywhere(V a, V (*vector)(V)) {
@@ -244,8 +219,9 @@ V everywhere(V a, V (*vector)(V)) {
   }
 
 #if defined(__AVX2__)
+// Loops compute most vectors inline, with exp_of_eight.
 extern "C" Floats BRRR_F32(brrr_expf)(Floats a) {
-  return everywhere<Exp<float, expf>>(a, exp_of_ordinary);
+  return lane_by_lane<Exp<float, expf>>(a, exp_of_ordinary);
 }
 #else
 BRRR_FORM_F32(exp, Exp)

@@ -1,8 +1,8 @@
 // What every kernel for the system compiler starts with. After it come tensor/strided_space.inl,
-// dispatch/functions.def, scalar_math.inl, convert.inl and lanes.inl of ops/cpu/, and
-// cpu_tiles.inl. Eager's loops are compiled from the same files of ops/cpu/, so both have the same
-// bits. Nothing is included, which halves the time to compile; the compiler of kernels closes the
-// namespace.
+// dispatch/functions.def, scalar_math.inl, convert.inl, vector_exp.inl and lanes.inl of ops/cpu/,
+// and cpu_tiles.inl. Eager's loops are compiled from the same files of ops/cpu/, so both have the
+// same bits. Nothing is included, which halves the time to compile; the compiler of kernels closes
+// the namespace.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <thread>
 
-#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/isa.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
@@ -194,8 +194,8 @@ std::vector<std::string> compiler_command() {
                            "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
     command.push_back(flag);
   }
-  // The level of the instruction set is that of stamped loops, whose bits generated ones have.
-  if (std::strcmp(on_cpu::loops->isa, "v3") == 0) command.push_back("-march=x86-64-v3");
+  if (const std::string_view isa = on_cpu::generated_isa(); isa != "baseline")
+    command.push_back(fmt::format("-march=x86-64-{}", isa));
   return command;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "brrr/ops/jit/cpu_lanes.h"
 #include "brrr/ops/jit/render_cpu_tile.h"
 
 namespace brrr::jit {
@@ -138,8 +139,9 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
   KeptValues known;
   const std::vector<RowPass> passes = passes_of(body);
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const TileSource tile = tile_source(
-        body, passes[p], p, {"reduced", "place", "base", false, walk.linear, walk.direct}, known);
+    const TileSource tile =
+        tile_source(body, passes[p], p,
+                    {"reduced", "place", "base", false, walk.linear, walk.direct, "step"}, known);
     buffers += tile.buffers;
     text += tile.statements;
     for (const int r : passes[p].reductions) {

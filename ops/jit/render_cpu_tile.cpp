@@ -1,78 +1,22 @@
 // Owns the source of one pass over a tile of elements. Its values are computed in stages, each a
-// loop over the tile: exact arithmetic in loops that the compiler vectorizes, functions with
-// inexact results by Lanes, as in stamped loops. What a later stage needs stays in an array of the
-// tile.
+// loop over the tile: functions with inexact results by Lanes, as in stamped loops, together with
+// the exact arithmetic before and after them, all other values in loops that the compiler
+// vectorizes. What a later stage needs stays in an array of the tile.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
-#include "brrr/ops/cpu/vector_math.h"
+#include "brrr/ops/jit/cpu_lanes.h"
 #include "brrr/ops/jit/render_cpu_tile.h"
 
 namespace brrr::jit {
-
-#include "brrr/dispatch/functions.def"
-#include "brrr/ops/cpu/inexact_math.inl"
-
-bool suits_lanes(const std::string& text) {
-  static const std::vector<std::string> known = [] {
-#define BRRR_NAME(name, ...) #name,
-    return std::vector<std::string>{BRRR_INEXACT_FUNCTIONS(BRRR_NAME)
-                                        BRRR_INEXACT_FUNCTIONS2(BRRR_NAME)
-                                            BRRR_EXACT_FUNCTIONS(BRRR_NAME) "where",
-                                    "maximum",
-                                    "minimum",
-                                    "abs",
-                                    "logistic",
-                                    "over",
-                                    "gated_slope",
-                                    "moved",
-                                    "adam_direction",
-                                    "K"};
-#undef BRRR_NAME
-  }();
-  for (const char* symbol : {"?", "&&", "||", "%", "~", "^", "<<", ">>"}) {
-    if (text.find(symbol) != std::string::npos) return false;
-  }
-  const auto in_word = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] == '!' && text.substr(i, 2) != "!=") return false;
-    std::size_t end = i;
-    while (end < text.size() && in_word(text[end])) ++end;
-    const std::string word = text.substr(i, end - i);
-    if (word.size() > 1 && !std::isdigit(static_cast<unsigned char>(word[0])) &&
-        std::find(known.begin(), known.end(), word) == known.end())
-      return false;
-    i = std::max(end, i + 1);
-  }
-  return true;
-}
 
 namespace {
 
 using namespace pieces;
 using Kind = BodyValue::Kind;
-
-bool is_math(const Body& body, int number) {
-#if BRRR_VECTOR_MATH
-  const BodyValue& value = body.value(number);
-  // Lanes round to f16 in two instructions, where other loops take some twenty.
-  const bool is_rounded_to_f16 = value.dtype == f16 && is_rounded(body, number);
-  return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
-         register_dtype(value.dtype) == register_dtype(value.type) &&
-         (calls_inexact_math(value.text.c_str()) || selects_twice(value.text.c_str()) ||
-          is_rounded_to_f16) &&
-         suits_lanes(value.text);
-#else
-  (void)body, (void)number;
-  return false;
-#endif
-}
 
 // The source of one pass over a tile.
 class Tile {
@@ -85,6 +29,7 @@ class Tile {
         walked_(std::move(walked)),
         known_(known) {
     drop_unneeded();
+    lanes_ = values_in_lanes(body_, pass_.elements, [&](int value) { return is_read(value); });
     for (const int value : pass_.elements) stages_[value] = stage_of(value);
     for (const auto& [value, stage] : stages_) last_ = std::max(last_, stage);
   }
@@ -186,8 +131,7 @@ class Tile {
   }
   bool is_known(int value) const { return known_.contains(value); }
   bool is_worth_keeping(int value) const {
-    const Kind kind = body_.value(value).kind;
-    return kind != Kind::expression || stages_.at(value) % 2 == 1;
+    return body_.value(value).kind != Kind::expression || needs_lanes(body_, value);
   }
   // Whether it is one number for all elements of a body without rows.
   bool is_shared(int value) const {
@@ -238,7 +182,7 @@ class Tile {
   // Even stages are loops of exact arithmetic, odd ones of Lanes.
   int stage_of(int number) const {
     if (is_read(number)) return -1;
-    const bool math = is_math(body_, number);
+    const bool math = lanes_.contains(number);
     int stage = math ? 1 : 0;
     for (const int operand : body_.value(number).operands) {
       const auto found = stages_.find(operand);
@@ -251,7 +195,7 @@ class Tile {
     return stage;
   }
   bool needs_array(int value) const {
-    if (is_read(value) || stages_.at(value) % 2 == 1) return true;
+    if (is_read(value)) return true;
     if (walked_.linear && is_worth_keeping(value)) return true;
     for (const int reader : pass_.elements) {
       const std::vector<int>& operands = body_.value(reader).operands;
@@ -394,10 +338,10 @@ class Tile {
                        [&](int r) { return is_read_late(body_.value(r).operands[0]); });
   }
   // A value of the last stage that is written as it is goes straight to memory: inputs, which may
-  // be the same memory, have been read by then: those of this stage before any store, and no value
-  // of another type has the same memory.
+  // be the same memory, have been read by then, those of this stage before any store. A stage of
+  // Lanes of two types, which is two loops, would read some after stores of the first.
   std::string place_of(int value) const {
-    if (has_late_reads()) return "b_" + array(value);
+    if (has_late_reads() || is_two_loops(last_)) return "b_" + array(value);
     for (const int o : pass_.outputs) {
       if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
         continue;
@@ -410,6 +354,12 @@ class Tile {
                          walked_.place, to, array(value));
     }
     return "b_" + array(value);
+  }
+
+  bool is_two_loops(int stage) const {
+    std::set<DType> types;
+    for (const int value : values_in(stage)) types.insert(register_dtype(body_.value(value).type));
+    return stage % 2 == 1 && types.size() > 1;
   }
 
   std::vector<int> values_in(int stage) const {
@@ -490,12 +440,27 @@ class Tile {
         std::string call =
             fmt::format("{}<Lanes<{}>>({})", function_name(body_, value), c_name(type), arguments);
         if (is_rounded(body_, value)) call = fmt::format("rounded<{}>({})", c_name(v.dtype), call);
-        statements += fmt::format("    const Lanes<{0}> l{1} = {2};\n    l{1}.store(a_{3} + e);\n",
-                                  c_name(type), value, call, array(value));
+        statements += fmt::format("    const Lanes<{}> l{} = {};\n", c_name(type), value, call);
+        if (needs_array(value))
+          statements += fmt::format("    l{}.store(a_{} + e);\n", value, array(value));
       }
       if (!statements.empty()) {
-        text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}{}  }}\n",
-                            c_name(type), loads, statements);
+        text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}{}{}  }}\n",
+                            c_name(type), loads, statements, prefetches());
+      }
+    }
+    return text;
+  }
+  // Of the next tile. Rows are loaded while something else than memory limits the loop: the
+  // processor's own prefetches end with the page.
+  std::string prefetches() const {
+    std::string text;
+    if (walked_.step.empty()) return text;
+    for (std::size_t i = 0; i < body_.inputs.size(); ++i) {
+      const std::size_t operand = input_operand(i);
+      if (walked_.is_direct(operand)) {
+        text += fmt::format("    __builtin_prefetch(in{} + {} + {}[{}] + e);\n", i,
+                            walked_.offset(operand), walked_.step, operand);
       }
     }
     return text;
@@ -546,6 +511,7 @@ class Tile {
   int number_;
   Walked walked_;
   const KeptValues& known_;
+  std::set<int> lanes_;  // values that Lanes compute
   std::map<int, int> stages_;
   int last_ = -1;
 };

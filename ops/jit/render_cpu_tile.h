@@ -17,6 +17,7 @@ struct Walked {
   bool by_columns = false;
   bool linear = false;       // each operand has one stride in the tile, `base` is all of its offset
   std::uint32_t direct = 0;  // bits: operands that are contiguous in the tile
+  std::string step = {};     // from each operand's offset to that of the next tile
   std::string offset(std::size_t operand) const {
     if (!base.empty()) return fmt::format("{}[{}]", base, operand);
     return is_direct(operand) ? "first" : "0";
@@ -37,9 +38,6 @@ struct TileSource {
 };
 TileSource tile_source(const Body& body, const pieces::RowPass& pass, std::size_t number,
                        const Walked& walked, const KeptValues& known = {});
-
-// Whether an expression can be computed with Lanes, which have neither truth values nor integers.
-bool suits_lanes(const std::string& text);
 
 // The type of a tile's array: a bool is a byte there, of which the compiler has vectors.
 std::string_view array_name(DType dtype);

@@ -11,7 +11,8 @@ extern const char scalar_inl[];         // what the expressions of ops.def may u
 extern const char philox_inl[];         // random numbers
 extern const char functions_def[];      // the functions of the system's library among those
 extern const char scalar_math_inl[];    // those functions on the CPU,
-extern const char lanes_inl[];          // in vectors,
+extern const char vector_exp_inl[];     // exp in vectors,
+extern const char lanes_inl[];          // all of them in vectors,
 extern const char half_inl[];           // conversions of 16-bit floats,
 extern const char convert_inl[];        // those of all types,
 extern const char draw_batches_inl[];   // and draws

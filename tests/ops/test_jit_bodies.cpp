@@ -84,6 +84,19 @@ TEST_CASE("an output of a generated kernel may be the memory of an input", "[jit
   }
 }
 
+TEST_CASE("nor do values of another type read what was stored over an input", "[jit]") {
+  Builder b("in_place_of_two_types", f32);
+  const int x = b.body.add_input(f32);
+  b.body.add_output(b.op("exp", {x}), f32);  // over x
+  b.body.add_output(add_pointwise(b.body, row_named("exp"), f64, f64, {x}), f64);
+  const Dims dims = {7, 704};
+  const Tensor values = sample(f32, dims, 15), written = clone(values);
+  const std::vector<Tensor> outputs = {written, make_tensor(f64, dims, cpu)};
+  run_on_cpu({b.body, dims, 0, {written}, {}, {}, {}, {}, {}, 0}, outputs, nullptr, nullptr);
+  CHECK(values_of(outputs[0]) == values_of(exp(values)));
+  CHECK(values_of(outputs[1]) == values_of(exp(cast(values, f64))));
+}
+
 namespace {
 
 // Random values, `special` ones among them: one in so many.

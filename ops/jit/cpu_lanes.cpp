@@ -1,0 +1,100 @@
+#include "brrr/ops/jit/cpu_lanes.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "brrr/ops/cpu/vector_math.h"
+#include "brrr/ops/jit/render.h"
+
+namespace brrr::jit {
+
+#include "brrr/dispatch/functions.def"
+#include "brrr/ops/cpu/inexact_math.inl"
+
+bool suits_lanes(const std::string& text) {
+  static const std::vector<std::string> known = [] {
+#define BRRR_NAME(name, ...) #name,
+    return std::vector<std::string>{BRRR_INEXACT_FUNCTIONS(BRRR_NAME)
+                                        BRRR_INEXACT_FUNCTIONS2(BRRR_NAME)
+                                            BRRR_EXACT_FUNCTIONS(BRRR_NAME) "where",
+                                    "maximum",
+                                    "minimum",
+                                    "abs",
+                                    "logistic",
+                                    "over",
+                                    "gated_slope",
+                                    "moved",
+                                    "adam_direction",
+                                    "K"};
+#undef BRRR_NAME
+  }();
+  for (const char* symbol : {"?", "&&", "||", "%", "~", "^", "<<", ">>"}) {
+    if (text.find(symbol) != std::string::npos) return false;
+  }
+  const auto in_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '!' && text.substr(i, 2) != "!=") return false;
+    std::size_t end = i;
+    while (end < text.size() && in_word(text[end])) ++end;
+    const std::string word = text.substr(i, end - i);
+    if (word.size() > 1 && !std::isdigit(static_cast<unsigned char>(word[0])) &&
+        std::find(known.begin(), known.end(), word) == known.end())
+      return false;
+    i = std::max(end, i + 1);
+  }
+  return true;
+}
+
+namespace {
+
+using namespace pieces;
+using Kind = BodyValue::Kind;
+
+bool has_lanes_form(const BodyValue& value) {
+  return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
+         register_dtype(value.dtype) == register_dtype(value.type) && suits_lanes(value.text);
+}
+
+}  // namespace
+
+bool needs_lanes(const Body& body, int number) {
+#if BRRR_VECTOR_MATH
+  const BodyValue& value = body.value(number);
+  // Lanes round to f16 in two instructions, where other loops take some twenty.
+  const bool is_rounded_to_f16 = value.dtype == f16 && is_rounded(body, number);
+  return (calls_inexact_math(value.text.c_str()) || selects_twice(value.text.c_str()) ||
+          is_rounded_to_f16) &&
+         has_lanes_form(value);
+#else
+  (void)body, (void)number;
+  return false;
+#endif
+}
+
+std::set<int> values_in_lanes(const Body& body, const std::vector<int>& elements,
+                              const std::function<bool(int)>& is_read) {
+  std::set<int> lanes;
+  std::map<int, std::vector<int>> readers;
+  const auto suits = [&](int value) {
+    return !is_read(value) && has_lanes_form(body.value(value));
+  };
+  const auto is_in_lanes = [&](int value) { return lanes.contains(value); };
+  for (const int value : elements) {
+    const std::vector<int>& operands = body.value(value).operands;
+    for (const int operand : operands) readers[operand].push_back(value);
+    const bool follows = std::any_of(operands.begin(), operands.end(), is_in_lanes);
+    if (suits(value) && (needs_lanes(body, value) || follows)) lanes.insert(value);
+  }
+  for (auto value = elements.rbegin(); value != elements.rend(); ++value) {
+    const std::vector<int>& of_value = readers[*value];
+    if (suits(*value) && !of_value.empty() &&
+        std::all_of(of_value.begin(), of_value.end(), is_in_lanes))
+      lanes.insert(*value);
+  }
+  return lanes;
+}
+
+}  // namespace brrr::jit
