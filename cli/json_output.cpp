@@ -162,6 +162,7 @@ Json describe(const CompiledEntry& entry) {
                    {"planned_bytes", entry.planned_bytes()},
                    {"trace_ms", entry.trace_ms},
                    {"plan_ms", entry.plan_ms},
+                   {"first_run_ms", entry.first_run_ms},
                    {"capture_ms", entry.capture_ms}};
   if (entry.arena_bytes_without_remat > 0) {
     document.update({{"recomputed_calls", entry.recomputed_calls},

@@ -52,7 +52,7 @@ struct Entry {
   std::optional<graph::RematReport> remat;  // under a policy
   std::int64_t calls = 0;
   int traced_again = 0, renewed = 0, replaced = 0;
-  double trace_ms = 0, plan_ms = 0;
+  double trace_ms = 0, plan_ms = 0, first_run_ms = 0;
 };
 
 // Why a call cannot be replayed. Each kind of reason is reported once.
@@ -392,7 +392,11 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
   if (!why.empty() || !found->program->accumulates()) gradients.unlock();
   if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
   begin_phase("compiles kernels and measures products");
+  const bool is_first = found->first_run_ms == 0;
+  std::chrono::steady_clock::time_point start;
+  if (is_first) start = std::chrono::steady_clock::now();
   std::vector<Tensor> results = found->program->run(arguments.tensors);
+  if (is_first) found->first_run_ms = milliseconds_since(start);
   ++found->calls;
   all_replays.fetch_add(1, std::memory_order_relaxed);
   return results;
@@ -447,6 +451,7 @@ CompileReport CompiledStep::report() const {
     }
     line.trace_ms = entry->trace_ms;
     line.plan_ms = entry->plan_ms;
+    line.first_run_ms = entry->first_run_ms;
     const graph::Executor::Stats stats = program.stats();
     line.launches = stats.nodes;
     line.scratch_bytes = stats.scratch_bytes;

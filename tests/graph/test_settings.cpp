@@ -1,5 +1,7 @@
 // Guards of a compiled step: the modes of modules, replaced parameters, settings of the thread.
 // Also reports of eager calls, and misuse.
+#include <chrono>
+
 #include "tests/harness/captured_stderr.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
@@ -38,6 +40,23 @@ TEST_CASE("compile: a step sees parameters that are packed after it was compiled
           "first call; traced again 2 times, since parameters were packed or moved");
   }
   CHECK(bits[1] == bits[0]);
+}
+
+TEST_CASE("compile: the time of the first run is that of the first call", "[compile]") {
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    auto step = compile([](const Tensor& x) { return exp(x * 0.5) + x; }, {.mode = mode});
+    const Tensor x = noise({512, 512}, 1);
+    const auto before = std::chrono::steady_clock::now();
+    step(x);
+    const double call_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before)
+            .count();
+    const CompiledEntry first = step.report().entries.at(0);
+    CHECK(first.first_run_ms > 0);
+    CHECK(first.trace_ms + first.plan_ms + first.first_run_ms <= call_ms);
+    step(x);
+    CHECK(step.report().entries.at(0).first_run_ms == first.first_run_ms);
+  }
 }
 
 TEST_CASE("compile: a training step continues after its parameters are packed", "[compile]") {
