@@ -132,7 +132,8 @@ BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
 #if defined(__AVX2__)
 // Where some arguments are not ordinary. Inlined, it slows down the loop for those that are.
 static __attribute__((noinline)) FloatVector exp_of_any(FloatVector a) {
-  const auto vanishes = a<-0x1.9fe368p+6f, overflows = a> 0x1.62e42ep+6f;
+  const auto vanishes = a < kLeastForExp;
+  const auto overflows = a > kMostForExp;
   if (!all_of(are_ordinary_for_exp(a) | vanishes | overflows)) return exp<float>(Lanes<float>(a)).v;
   const FloatVector infinite = __builtin_inff() - FloatVector{};
   return overflows ? infinite : vanishes ? FloatVector{} : exp_of_ordinary(a);

@@ -147,9 +147,9 @@ template <class T, T (*)(T)>
 struct Exp {
   using V = VectorOf<T>;
   static constexpr bool single = sizeof(T) == 4;
-  static constexpr T high = single ? T(0x1.62e42ep+6) : T(0x1.62e42fefa39efp+9);   // then infinite
-  static constexpr T low = single ? T(-0x1.9fe368p+6) : T(-0x1.74910d52d3051p+9);  // then 0
-  static constexpr T bound = single ? T(0x1.5d589ep+6) : T(0x1.6232affffffffp+9);
+  static constexpr T high = single ? T(kMostForExp) : T(0x1.62e42fefa39efp+9);   // then infinite
+  static constexpr T low = single ? T(kLeastForExp) : T(-0x1.74910d52d3051p+9);  // then 0
+  static constexpr T bound = single ? T(kOrdinaryForExp) : T(0x1.6232affffffffp+9);
   static MaskOf<T> inside(V a) { return magnitude(a) <= bound; }
   static V outside(V a, MaskOf<T> mask) {
     return exp_where(mask & (a >= low) & (a <= high), a, a > 0 ? all(kInfinity<T>) : V{});
@@ -219,7 +219,7 @@ V everywhere(V a, V (*vector)(V)) {
   }
 
 #if defined(__AVX2__)
-// Loops compute most vectors inline, with exp_of_eight.
+// Loops compute vectors of ordinary arguments inline, and those with limits among the results.
 extern "C" Floats BRRR_F32(brrr_expf)(Floats a) {
   return lane_by_lane<Exp<float, expf>>(a, exp_of_ordinary);
 }

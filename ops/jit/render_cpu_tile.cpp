@@ -451,8 +451,8 @@ class Tile {
     }
     return text;
   }
-  // Of the next tile. Rows are loaded while something else than memory limits the loop: the
-  // processor's own prefetches end with the page.
+  // Of the next row, while functions leave memory idle. The processor's own prefetches stop at the
+  // end of a page.
   std::string prefetches() const {
     std::string text;
     if (walked_.step.empty()) return text;
