@@ -194,8 +194,10 @@ std::vector<std::string> compiler_command() {
                            "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
     command.push_back(flag);
   }
-  if (const std::string_view isa = on_cpu::generated_isa(); isa != "baseline")
-    command.push_back(fmt::format("-march=x86-64-{}", isa));
+  const std::string_view isa = on_cpu::generated_isa();
+  if (isa != "baseline") command.push_back(fmt::format("-march=x86-64-{}", isa));
+  // In vectors of 64 bytes f32 steps of MLPs take 7 to 10 % longer on an Intel Xeon.
+  if (isa == "v4") command.push_back("-mprefer-vector-width=256");
   return command;
 }
 
