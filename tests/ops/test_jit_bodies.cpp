@@ -84,7 +84,7 @@ TEST_CASE("an output of a generated kernel may be the memory of an input", "[jit
   }
 }
 
-TEST_CASE("nor do values of another type read what was stored over an input", "[jit]") {
+TEST_CASE("values of another type are not computed from what was stored over an input", "[jit]") {
   Builder b("in_place_of_two_types", f32);
   const int x = b.body.add_input(f32);
   b.body.add_output(b.op("exp", {x}), f32);  // over x
