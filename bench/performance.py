@@ -9,6 +9,7 @@ import json
 import pathlib
 import statistics
 import sys
+import textwrap
 
 from verdicts import judgement_of
 
@@ -118,7 +119,7 @@ lines += [
     "# Performance",
     "",
     "Medians of warm runs on random inputs. Limits and PyTorch 2.11 were measured in the same run as brrr. "
-    "`bench/performance.py` generates this page from the JSON files that it names.",
+    "`bench/performance.py` generates this page, up to the section on fused products, from the JSON files that it names.",
     "",
     "## Training steps on an NVIDIA H200",
     "",
@@ -323,7 +324,14 @@ for name in on_cpu | on_gpu:
     results_of = (tested(lab[name]) if name in lab else "not run yet" for lab in (on_gpu, on_cpu))
     lines.append(f"| {name} | {claim} | {' | '.join(results_of)} |")
 
-(root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
+# What follows the marker is written by hand: tables of experiments, each with its file of results.
+page = root / "docs" / "performance.md"
+marker = "<!-- end of what bench/performance.py writes -->"
+written = [
+    line if line.startswith("|") else textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False)
+    for line in lines
+]
+page.write_text("\n".join([*written, "", marker]) + page.read_text().split(marker)[1])
 
 # --- README's five figures ---
 
