@@ -84,9 +84,10 @@ TEST_CASE("files that documents name are in the tree", "[docs]") {
 TEST_CASE("the checks of links see what is wrong", "[docs]") {
   const std::string text =
       "# A `first` one\n\n[a](#a-first-one) [b](#second) [c](no.md) `[d](no.md)`\n\n"
-      "    [e](no.md)\n\n## Second\n";
+      "    [e](no.md)\n\n<img src=\"no.png\" alt=\"\">\n\n## Second\n";
   const std::vector<Document> all = {parse("docs/ops.md", text)};
-  REQUIRE(all[0].links.size() == 3);
+  REQUIRE(all[0].links.size() == 4);
+  CHECK(problem_of(all[0], all[0].links[3].target, all) == "there is no docs/no.png");
   CHECK(problem_of(all[0], "#a-first-one", all) == "");
   CHECK(problem_of(all[0], "#second", all) == "");
   CHECK(problem_of(all[0], "#third", all) == "docs/ops.md has no heading with the anchor third");

@@ -45,9 +45,9 @@ std::string take_spans(const std::string& line, int number, Document& document) 
 }
 
 void take_links(const std::string& line, int number, Document& document) {
-  static const std::regex link(R"(\]\(([^)\s]+)\))");
+  static const std::regex link(R"_(\]\(([^)\s]+)\)|(?:href|src)="([^"]+)")_");
   for (std::sregex_iterator it(line.begin(), line.end(), link), end; it != end; ++it)
-    document.links.push_back({number, (*it)[1].str()});
+    document.links.push_back({number, (*it)[(*it)[1].matched ? 1 : 2].str()});
 }
 
 bool is_blank(const std::string& line) {
