@@ -16,8 +16,6 @@ namespace {
 
 using std::int64_t;
 
-constexpr std::size_t kMostOperands = 19;  // and coordinates: arguments of a kernel
-
 jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& strides) {
   bool row = false, column = false;
   for (int d = 0; d < group.rank(); ++d) {
@@ -227,9 +225,9 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
     body.add_output(value, access->dtype);
     kernel.outputs.push_back(value_of(group, *access, true));
   }
-  if (body.outputs.size() + body.reads() > kMostOperands) return WhyNotFused::too_many_operands;
-  if (body.outputs.empty() || body.scalars.size() + body.checks.size() > 64 ||
-      body.values.size() > 256)
+  if (body.strided() > jit::Body::kMostOperands) return WhyNotFused::too_many_operands;
+  if (body.outputs.empty() || body.scalars.size() + body.checks.size() > jit::Body::kMostNumbers ||
+      body.values.size() > jit::Body::kMostValues)
     return WhyNotFused::too_many_values;
   return {};
 }

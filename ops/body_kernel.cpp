@@ -80,6 +80,11 @@ const void* BodyLayout::input(int number) const {
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
                                                            std::span<const BodyOperands> bodies) {
   if (bodies.empty()) return {};
+  // Spaces and lists of arguments have room for what a body may have, so this comes first.
+  for (const BodyOperands& each : bodies) {
+    for (const BodySpec* spec = each.spec.get(); spec; spec = spec->next.get())
+      jit::verify(spec->body);
+  }
 #if BRRR_HAS_CUDA
   if (device.is_cuda()) return on_cuda::make_body_kernels(bodies);
 #endif

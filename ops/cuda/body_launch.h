@@ -13,8 +13,8 @@ namespace brrr::on_cuda {
 
 // The addresses of a kernel's arguments: pointers to outputs and inputs, then numbers and sinks.
 struct KernelArguments {
-  static constexpr int kMostConstants = 64, kMostOthers = 5;
-  void* list[StridedSpace::kMaxOperands + kMostConstants + kMostOthers];
+  static constexpr std::size_t kMostOthers = 5;  // a reduction's
+  void* list[jit::Body::kMostOperands + jit::Body::kMostNumbers + kMostOthers];
   int outputs = 0, operands = 0, n = 0;
 
   void add(const void* argument) { list[n++] = const_cast<void*>(argument); }

@@ -13,7 +13,7 @@
 namespace brrr::on_cuda {
 
 struct Elementwise {
-  static constexpr int kMostOperands = StridedSpace::kMaxOperands;
+  static constexpr int kMostOperands = jit::Body::kMostOperands;
   static constexpr std::uint64_t kUnshared = ~std::uint64_t{0};
 
   // Packed: everything that `make` depends on. kUnshared: the kernel is found by its source.
@@ -21,7 +21,7 @@ struct Elementwise {
   int n_outputs = 0, n_operands = 0, n_scalars = 0;
   const TensorImpl* operands[kMostOperands];  // outputs of one shape, inputs that broadcast to it
   // The bits of each in its register type.
-  std::uint64_t scalars[KernelArguments::kMostConstants];
+  std::uint64_t scalars[jit::Body::kMostNumbers];
   // The body; called once per kernel.
   jit::Body (*make)(const void* of) = nullptr;
   const void* of = nullptr;

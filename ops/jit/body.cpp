@@ -249,6 +249,13 @@ void verify(const Body& body) {
     if (!met) fail("[{}] expected a body with {}", body.name, what);
   };
   require(!body.name.empty() && !body.outputs.empty(), "a name and outputs");
+  const auto at_most = [&body](std::size_t most, std::size_t got, std::string_view what) {
+    if (got > most)
+      fail("[{}] expected a body of at most {} {}, got {}", body.name, most, what, got);
+  };
+  at_most(Body::kMostOperands, body.strided(), "operands and coordinates");
+  at_most(Body::kMostNumbers, body.scalars.size() + body.checks.size(), "scalars and checks");
+  at_most(Body::kMostValues, body.values.size(), "values");
   for (std::size_t i = 0; i < body.values.size(); ++i) {
     for (const int operand : body.values[i].operands) {
       require(operand >= 0 && operand < static_cast<int>(i), "values in order");

@@ -17,6 +17,7 @@
 
 #include <brrr/dispatch/op_info.h>
 #include <brrr/tensor/dtype.h>
+#include <brrr/tensor/strided_space.h>
 
 namespace brrr::jit {
 
@@ -57,6 +58,12 @@ struct BodyValue {
 };
 
 struct Body {
+  // The most of each that a kernel takes; verify() refuses more. Operands are outputs, inputs and
+  // coordinates: a space has room for them and for one more, by which its dimensions are ordered.
+  static constexpr std::size_t kMostOperands = StridedSpace::kMaxOperands - 1;
+  static constexpr std::size_t kMostNumbers = 64;  // scalars and checks
+  static constexpr std::size_t kMostValues = 256;
+
   // An operand has one value for all elements, for each row, for each column or for each element.
   enum class Scope : std::uint8_t { one, row, column, element };  // element: row | column
 
@@ -88,6 +95,8 @@ struct Body {
   int operands() const { return static_cast<int>(inputs.size() + outputs.size()); }
   // Operands that are read: inputs, then coordinates.
   std::size_t reads() const { return inputs.size() + indices.size(); }
+  // Strides that a space has for it: those of outputs and of all that is read.
+  std::size_t strided() const { return outputs.size() + reads(); }
   const BodyValue& value(int number) const { return values[static_cast<std::size_t>(number)]; }
   bool reduces() const;
   bool reduces_columns() const;

@@ -119,9 +119,8 @@ std::string piece_of(const Body& body, int r) {
 
 // `what` once for every operand, with the operand's number in place of each @.
 std::string each_operand(const Body& body, std::string_view what) {
-  const std::size_t operands = body.reads() + body.outputs.size();
   std::string text;
-  for (std::size_t k = 0; k < operands; ++k) {
+  for (std::size_t k = 0; k < body.strided(); ++k) {
     for (const char c : what) {
       if (c == '@') {
         text += std::to_string(k);
@@ -247,16 +246,17 @@ Accumulation accumulation_of_columns(const Body& body, const RowPass& pass,
 
 std::string rows(const Body& body) {
   const std::vector<RowPass> passes = passes_of(body);
-  std::string text = R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  std::string text = fmt::format(
+      R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
   const i64 elements = reduced.count();
   Coordinates line(kept, begin);
-  for (i64 number = begin; number < end; ++number, line.advance(kept, 1)) {
-  i64 base[16];
-  for (int k = 0; k < kept.operands; ++k) base[k] = line.offset(kept, k);
+  for (i64 number = begin; number < end; ++number, line.advance(kept, 1)) {{
+  i64 base[{0}];
+  for (int k = 0; k < {0}; ++k) base[k] = line.offset(kept, k);
   Row row;
-)";
-  text += fmt::format("  begin_row(row, {}{}base);\n", numbered("in", body.inputs.size()),
-                      constant_arguments(body));
+  begin_row(row, {1}{2}base);
+)",
+      body.strided(), numbered("in", body.inputs.size()), constant_arguments(body));
   std::string buffers;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
@@ -335,8 +335,9 @@ std::string blocks_of_row(const Body& body) {
 // A tile is a range of adjacent rows; each step takes one element of every row.
 std::string columns(const Body& body) {
   const std::vector<RowPass> passes = passes_of(body);
-  const std::size_t reads = body.reads();
-  std::string buffers = "  Row rows[kTile];\n  i64 bases[kTile][16];\n", text;
+  const std::size_t operands = body.strided(), reads = body.reads();
+  std::string buffers = fmt::format("  Row rows[kTile];\n  i64 bases[kTile][{}];\n", operands);
+  std::string text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
     const TileSource tile = tile_source(body, pass, p, {"kept", "line", "shift", true});
@@ -346,18 +347,18 @@ std::string columns(const Body& body) {
   Coordinates down;
   for (i64 block = 0; block < elements; block += a.block) {{
   const i64 block_end = least(elements, block + a.block);
-{}  for (i64 j = block; j < block_end; ++j, down.advance(reduced, 1)) {{
-  i64 shift[16];
-  for (int k = 0; k < reduced.operands; ++k) shift[k] = down.offset(reduced, k);
-{}{}  }}
-{}  }}
+{1}  for (i64 j = block; j < block_end; ++j, down.advance(reduced, 1)) {{
+  i64 shift[{0}];
+  for (int k = 0; k < {0}; ++k) shift[k] = down.offset(reduced, k);
+{2}{3}  }}
+{4}  }}
   }}
   for (i64 e = 0; e < n; ++e) {{
   Row& row = rows[e];
-{}  }}
+{5}  }}
   for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
 )",
-                                      of.started, tile.statements, of.taken + tile.writes,
+                                      operands, of.started, tile.statements, of.taken + tile.writes,
                                       of.merged, results(body, pass, "[e]"));
   }
   return buffers + fmt::format(R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
@@ -367,16 +368,16 @@ std::string columns(const Body& body) {
   const i64 n = least(kTile, end - number), m = padded(n);
   Coordinates next = line;
   for (i64 e = 0; e < n; ++e, next.advance(kept, 1)) {{
-    for (int k = 0; k < kept.operands; ++k) bases[e][k] = next.offset(kept, k);
-    begin_row(rows[e], {}{}bases[e]);
+    for (int k = 0; k < {0}; ++k) bases[e][k] = next.offset(kept, k);
+    begin_row(rows[e], {1}{2}bases[e]);
   }}
   for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
-{}  for (i64 e = 0; e < n; ++e) leave(rows[e], {}{}bases[e] + {});
+{3}  for (i64 e = 0; e < n; ++e) leave(rows[e], {4}{2}bases[e] + {5});
   line = next;
   }}
 )",
-                               numbered("in", body.inputs.size()), constant_arguments(body), text,
-                               numbered("out", body.outputs.size()), constant_arguments(body),
+                               operands, numbered("in", body.inputs.size()),
+                               constant_arguments(body), text, numbered("out", body.outputs.size()),
                                reads);
 }
 

@@ -103,10 +103,10 @@ World world_of(const Case& each) {
 
 }  // namespace
 
-void check_all(const std::vector<Case>& cases) {
+void check_all(const std::vector<Case>& cases, Mode mode) {
   for (const Case& each : cases) {
     INFO(each.name);
-    CHECK(difference_from_eager([&] { return world_of(each); }) == "");
+    CHECK(difference_from_eager([&] { return world_of(each); }, 4, mode) == "");
   }
 }
 

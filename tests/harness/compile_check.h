@@ -47,7 +47,7 @@ inline Case with_leaves(const char* name, decltype(Case::function) function,
   return {name, std::move(function), std::move(captured), {{3, 4}}, dtype, true};
 }
 // Checks that none differs from eager.
-void check_all(const std::vector<Case>& cases);
+void check_all(const std::vector<Case>& cases, Mode mode = Mode::graph);
 
 // Random tensors, independent of the generator that steps draw from.
 Tensor noise(const Dims& shape, std::uint64_t seed, DType dtype = f32);
