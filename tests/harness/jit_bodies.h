@@ -81,9 +81,10 @@ struct CpuSpaces {
   }
 };
 
-// Runs the body's function in `text`, which was rendered for `walk`.
-inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
-                            const CpuSpaces& spaces, const CpuWalk& walk, const std::string& text) {
+// Runs the body's function, which was rendered for `walk`.
+inline void run_function_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
+                                const CpuSpaces& spaces, const CpuWalk& walk,
+                                CpuFunction function) {
   std::vector<void*> out;
   std::vector<const void*> in;
   for (const Tensor& t : outputs) out.push_back(t.data());
@@ -98,7 +99,6 @@ inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, C
   arguments.piece = spaces.order.piece;
   arguments.block = spaces.order.block;
   arguments.fault = fault;
-  const auto function = reinterpret_cast<CpuFunction>(load_cpu_function(c.body.name.c_str(), text));
   std::vector<std::uint64_t> parts;
   if (walk.splits) {
     const std::int64_t blocks = (spaces.reduced.count() - 1) / spaces.order.block + 1;
@@ -114,6 +114,11 @@ inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, C
                      count = spaces.space.count() / unit;
   for (int r = 0; r < ranges; ++r)
     function(arguments, count * r / ranges * unit, count * (r + 1) / ranges * unit);
+}
+inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
+                            const CpuSpaces& spaces, const CpuWalk& walk, const std::string& text) {
+  run_function_on_cpu(c, outputs, fault, spaces, walk,
+                      reinterpret_cast<CpuFunction>(load_cpu_function(c.body.name.c_str(), text)));
 }
 // `texts` have the body's by rows and by columns, where several were rendered together for any
 // layout; without them the body is rendered for its own.
