@@ -1,7 +1,9 @@
 // Owns the source of one pass over a tile of elements. Its values are computed in stages, each a
 // loop over the tile: functions with inexact results by Lanes, as in stamped loops, together with
 // the exact arithmetic before and after them, all other values in loops that the compiler
-// vectorizes. What a later stage needs stays in an array of the tile.
+// vectorizes. A function of another function's result has a later stage: the processor overlaps
+// independent vectors of one function, and would wait in a chain of them. What a later stage needs
+// stays in an array of the tile.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +32,10 @@ class Tile {
         known_(known) {
     drop_unneeded();
     lanes_ = values_in_lanes(body_, pass_.elements, [&](int value) { return is_read(value); });
-    for (const int value : pass_.elements) stages_[value] = stage_of(value);
+    for (const int value : pass_.elements) {
+      stages_[value] = stage_of(value);
+      if (follows_function(value, stages_[value])) functions_.insert(value);
+    }
     for (const auto& [value, stage] : stages_) last_ = std::max(last_, stage);
   }
 
@@ -189,10 +194,20 @@ class Tile {
       if (found == stages_.end() || found->second < 0) continue;
       const int before = found->second;
       const bool together =
-          before % 2 == (math ? 1 : 0) && !(math && converts(operand, body_.value(number).type));
+          before % 2 == (math ? 1 : 0) && !(math && converts(operand, body_.value(number).type)) &&
+          !(math && is_function(number) && functions_.contains(operand));
       stage = std::max(stage, together ? before : before + (before % 2 == (math ? 1 : 0) ? 2 : 1));
     }
     return stage;
+  }
+  bool is_function(int number) const { return calls_function(body_.value(number).text); }
+  // Whether a value of a stage of Lanes is, or depends on, a function of that stage.
+  bool follows_function(int number, int stage) const {
+    if (!lanes_.contains(number)) return false;
+    const std::vector<int>& operands = body_.value(number).operands;
+    return is_function(number) || std::any_of(operands.begin(), operands.end(), [&](int operand) {
+             return functions_.contains(operand) && stages_.at(operand) == stage;
+           });
   }
   bool needs_array(int value) const {
     if (is_read(value)) return true;
@@ -513,6 +528,7 @@ class Tile {
   const KeptValues& known_;
   std::set<int> lanes_;  // values that Lanes compute
   std::map<int, int> stages_;
+  std::set<int> functions_;  // of values in Lanes: those of which follows_function holds
   int last_ = -1;
 };
 
