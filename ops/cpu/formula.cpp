@@ -14,6 +14,15 @@ namespace {
 
 constexpr int kMaxElements = 4;
 
+#define BRRR_ONE(name) +1
+#define BRRR_FORMULA(name, written, read, numbers, ...)                                     \
+  static_assert(0 BRRR_EACH(BRRR_ONE, written) BRRR_EACH(BRRR_ONE, read) <= kMaxElements && \
+                    0 BRRR_EACH(BRRR_ONE, written) <= kMaxOutputs &&                        \
+                    0 BRRR_EACH(BRRR_ONE, numbers) < kMaxAttrs,                             \
+                #name " has more elements or numbers than a call of a formula takes");
+#include "brrr/dispatch/ops.def"
+#undef BRRR_ONE
+
 // Few elements of the type computed in, contiguous: the loop takes them as they are.
 bool run_few(FormulaLoop loop, const double* numbers, const Call& call, Tensor* outputs,
              const Formula& body, DType type) {

@@ -2,6 +2,7 @@
 // or of what is above it. It registers an op and dispatches calls of it.
 #include <cstdio>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "brrr/dispatch/dispatch.h"
@@ -16,7 +17,7 @@ std::span<float> values_of(const Tensor& x) {
   return {x.data<float>(), static_cast<std::size_t>(x.numel())};
 }
 
-Op add_triple() {
+Op add_triple(const std::string& name = "triple") {
   OpInfo info;
   info.arity = 1;
   info.infer = [](const Call& call, OutputSpec* outputs) {
@@ -28,7 +29,7 @@ Op add_triple() {
     const std::span<float> to = values_of(outputs[0]);
     for (std::size_t i = 0; i < from.size(); ++i) to[i] = 3 * from[i];
   };
-  return add_op(info, "triple");
+  return add_op(info, name);
 }
 
 Tensor call(Op op, const Tensor& x) {
@@ -64,5 +65,19 @@ int main() {
     check(false, "a name is taken once");
   } catch (const Error&) {
   }
+
+  // As many as the table has places for, the last of which runs.
+  Op last = triple;
+  while (op_count() < detail::kMaxOps) last = add_triple("triple" + std::to_string(op_count()));
+  check(values_of(call(last, x))[1] == 6, "the last op of a full table runs");
+  try {
+    add_triple("triple_more");
+    check(false, "a full table takes no op");
+  } catch (const Error& error) {
+    check(std::string(error.what()) ==
+              "[register_op] expected fewer than 1024 ops, got triple_more as one more",
+          error.what());
+  }
+  check(op_count() == detail::kMaxOps, "a refused op is not counted");
   return failures != 0;
 }

@@ -167,6 +167,8 @@ TEST_CASE("data: two spirals", "[data]") {
   CHECK_FALSE(same(data::two_spirals(64, 0.02, 1.5, 1).inputs, data::two_spirals(64).inputs));
   CHECK(error_of([] { data::two_spirals(0); }) ==
         "[two_spirals] expected sizes of at least 1 and at most 2^28 in all, got [0]");
+  CHECK(error_of([] { data::two_spirals((1 << 28) + 1); }) ==
+        "[two_spirals] expected sizes of at least 1 and at most 2^28 in all, got [268435457]");
 
   SECTION("no draw of the program's own generator is used") {
     manual_seed(4);

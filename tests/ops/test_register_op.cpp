@@ -4,6 +4,7 @@
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/expression.h"
+#include "brrr/ops/pointwise.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/errors_expected.h"
 #include <brrr/brrr.h>
@@ -209,6 +210,57 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
         }) == "[test_outer] expected 1 attributes (factor:double), got 0");
   CHECK(test::error_of([&] { call_op(Op::view, {zeros({3})}, {1000000}); }).find("built-in") !=
         std::string::npos);
+}
+
+TEST_CASE("registered ops have as many operands, attributes and outputs as a call", "[register]") {
+  const Tensor x = tensor({1, 2, 3});
+  for (const int arity : {kMaxPointwiseArity - 1, kMaxPointwiseArity, kMaxPointwiseArity + 1}) {
+    std::string expression = "a";
+    for (int i = 1; i < arity; ++i) expression += std::string(" + ") + static_cast<char>('a' + i);
+    const PointwiseOp definition{
+        .name = "test_arity_" + std::to_string(arity), .arity = arity, .expression = expression};
+    if (arity > kMaxPointwiseArity) {
+      CHECK(test::error_of([&] { register_op(definition); }) ==
+            "[register_op] expected test_arity_4 to have 1 to 3 operands, got 4");
+    } else {
+      const std::vector<Operand> operands(static_cast<std::size_t>(arity), Operand(x));
+      CHECK(item(select(call_op(register_op(definition), operands), 0, 1)) == 2 * arity);
+    }
+  }
+  // Output k is the sum of k and all attributes.
+  const auto structured = [](int attributes, int outputs) {
+    StructuredOp definition;
+    definition.cost = cost_of_moving;
+    definition.name = "test_call_" + std::to_string(attributes) + "_" + std::to_string(outputs);
+    definition.outputs = outputs;
+    for (int i = 0; i < attributes; ++i)
+      definition.attributes += (i ? " n" : "n") + std::string(1, static_cast<char>('a' + i));
+    definition.infer = [outputs](const Call&, OutputSpec* specs) {
+      for (int k = 0; k < outputs; ++k) specs[k] = {i64, cpu, Dims{}};
+    };
+    definition.cpu = [attributes, outputs](const Call& call, Tensor* results) {
+      for (int k = 0; k < outputs; ++k) {
+        results[k].data<std::int64_t>()[0] = k;
+        for (int i = 0; i < attributes; ++i)
+          results[k].data<std::int64_t>()[0] += call.attrs[i].i();
+      }
+    };
+    return definition;
+  };
+  for (const auto& [attributes, outputs] :
+       {std::pair{kMaxAttrs - 1, kMaxOutputs - 1}, {kMaxAttrs, kMaxOutputs}}) {
+    std::vector<Scalar> numbers;
+    for (int i = 0; i < attributes; ++i) numbers.emplace_back(100 + i);
+    const std::vector<Tensor> inputs = {x};
+    const auto results = call_op(register_op(structured(attributes, outputs)), inputs, numbers);
+    CHECK(item(results[static_cast<std::size_t>(outputs - 1)]) ==
+          outputs - 1 + 100 * attributes + attributes * (attributes - 1) / 2);
+  }
+  CHECK(test::error_of([&] { register_op(structured(kMaxAttrs + 1, 1)); }) ==
+        "[register_op] expected test_call_11_1 to have at most 10 attributes, got "
+        "\"na nb nc nd ne nf ng nh ni nj nk\"");
+  CHECK(test::error_of([&] { register_op(structured(1, kMaxOutputs + 1)); }) ==
+        "[register_op] expected test_call_1_5 to have 1 to 4 outputs, got 5");
 }
 
 TEST_CASE("definitions name the members that they need", "[register]") {

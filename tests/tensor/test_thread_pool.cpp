@@ -124,6 +124,23 @@ TEST_CASE("the number of threads can change between loops and must be positive",
   CHECK_THROWS_AS(brrr::set_num_threads(0), brrr::Error);
 }
 
+TEST_CASE("a pool has as many threads as it has ranges, and no more", "[thread_pool]") {
+  constexpr int most = 256;  // threads, and chunks of a loop
+  Threads guard(2);
+  for (const int threads : {most - 1, most, most + 1}) {
+    brrr::set_num_threads(threads);
+    CHECK(brrr::num_threads() == std::min(threads, most));
+    for (const std::int64_t n : {most - 1, most, most + 1, 2 * most, 2 * most + 1}) {
+      std::vector<std::atomic<int>> visits(static_cast<std::size_t>(n));
+      brrr::parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+      });
+      CHECK(std::ranges::all_of(visits, [](const auto& count) { return count.load() == 1; }));
+      CHECK(chunks_of(n, 1).size() <= most);
+    }
+  }
+}
+
 TEST_CASE("the number of threads may be set inside a loop, for the next one", "[thread_pool]") {
   Threads guard(3);
   for (int round = 0; round < 20; ++round) {
