@@ -36,8 +36,10 @@ namespace brrr::jit {
 std::string render_cuda(const Body& body, const Schedule& schedule);
 // Whether the source draws random numbers, and needs philox.inl in front.
 bool draws(const Body& body);
-// Throws when the schedule does not fit the body.
-void verify(const Body& body, const Schedule& schedule);
+// What the schedule should have to fit the body, as "ranks of 1 to 8"; null: it fits.
+const char* misfit_of(const Body& body, const Schedule& schedule);
+// The shared memory of a block, at most, for operands at any addresses.
+std::int64_t shared_bytes(const Body& body, const Schedule& schedule);
 // Bytes that one part of a result leaves in scratch memory, and a block of rows for each column.
 std::size_t partial_size(const Body& body);
 std::size_t column_partial_size(const Body& body);

@@ -304,11 +304,9 @@ std::string tiled(const Body& body, const Schedule& schedule) {
 // Shared memory of a tiled kernel: a tile for each transposed operand.
 std::string tiles(const Body& body, const Schedule& schedule) {
   std::string text = "struct Tiles {\n";
-  // A row's length is an odd number of banks, so a column read touches each bank once.
   const auto add = [&](std::string_view name, std::size_t i, DType dtype) {
-    const std::size_t size = size_of(dtype);
     text += fmt::format("  {} {}{}[TILE][TILE + {}];\n", c_name(dtype), name, i,
-                        size >= 4 ? 1 : 4 / size);
+                        tile_padding(static_cast<std::int64_t>(size_of(dtype))));
   };
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (has_bit(schedule.transposed, body, i)) add("of", i, body.inputs[i].dtype);

@@ -453,43 +453,64 @@ bool draws(const Body& body) {
                      [](const BodyValue& value) { return value.kind == Kind::draw; });
 }
 
-void verify(const Body& body, const Schedule& schedule) {
-  const auto require = [&body](bool met, std::string_view what) {
-    if (!met) fail("[{}] expected a schedule with {}", body.name, what);
-  };
+const char* misfit_of(const Body& body, const Schedule& schedule) {
   const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
   const std::size_t passes = pieces::passes_of(body).size();
-  require(!body.has_bounds() || schedule.walk != Walk::flat, "a walk that knows coordinates");
-  require(schedule.reduces() == body.reduces(), "a walk for its body");
-  require(schedule.rank >= 1 && schedule.rank <= kMaxDims && schedule.reduced_rank >= 1 &&
-              schedule.reduced_rank <= kMaxDims,
-          "ranks of 1 to 8");
-  require(power_of_two(schedule.width) && schedule.width <= 16 && schedule.unroll >= 1,
-          "a width of 1 to 16, unrolled at least once");
-  require(schedule.threads % 32 == 0 && schedule.threads <= 1024, "blocks of whole warps");
-  require(power_of_two(schedule.lanes) && schedule.lanes <= schedule.threads,
-          "lanes that are a power of two");
-  require(schedule.walk != Walk::tiled || schedule.rank >= 2, "two dimensions to transpose");
-  require(schedule.join_lanes == 0 || (passes == 1 && !body.reduces_columns()),
-          "rows that are not split among blocks");
-  require(schedule.cluster == 1 ||
-              (power_of_two(schedule.cluster) && schedule.cluster <= 8 && passes == 1 &&
-               schedule.walk == Walk::columns && schedule.join_lanes == 0),
-          "clusters of at most 8 blocks, that share columns");
-  require(!schedule.keeps || passes > 1 || body.reduces_columns(),
-          "rows that are passed over again");
-  require(schedule.reduces_columns == body.reduces_columns() &&
-              (!schedule.reduces_columns || (schedule.walk == Walk::rows && schedule.keeps)),
-          "rows in registers beside reductions of columns");
-  require(schedule.walk != Walk::columns ||
-              partial_size(body) * static_cast<std::size_t>(schedule.width * schedule.threads) <=
-                  48 * 1024,
-          "accumulators that fit into shared memory");
+  if (body.has_bounds() && schedule.walk == Walk::flat) return "a walk that knows coordinates";
+  if (schedule.reduces() != body.reduces()) return "a walk for its body";
+  if (schedule.rank < 1 || schedule.rank > kMaxDims || schedule.reduced_rank < 1 ||
+      schedule.reduced_rank > kMaxDims)
+    return "ranks of 1 to 8";
+  if (!power_of_two(schedule.width) || schedule.width > 16 || schedule.unroll < 1)
+    return "a width of 1 to 16, unrolled at least once";
+  if (schedule.threads % 32 != 0 || schedule.threads > 1024) return "blocks of whole warps";
+  if (!power_of_two(schedule.lanes) || schedule.lanes > schedule.threads)
+    return "lanes that are a power of two";
+  if (schedule.walk == Walk::tiled && schedule.rank < 2) return "two dimensions to transpose";
+  if (schedule.join_lanes > 0 && (passes > 1 || body.reduces_columns()))
+    return "rows that are not split among blocks";
+  if (schedule.cluster != 1 &&
+      (!power_of_two(schedule.cluster) || schedule.cluster > 8 || passes > 1 ||
+       schedule.walk != Walk::columns || schedule.join_lanes > 0))
+    return "clusters of at most 8 blocks, that share columns";
+  if (schedule.keeps && passes == 1 && !body.reduces_columns())
+    return "rows that are passed over again";
+  if (schedule.reduces_columns != body.reduces_columns() ||
+      (schedule.reduces_columns && (schedule.walk != Walk::rows || !schedule.keeps)))
+    return "rows in registers beside reductions of columns";
+  if (shared_bytes(body, schedule) > kSharedBytes)
+    return "accumulators and tiles that fit into shared memory";
+  return nullptr;
+}
+
+std::int64_t shared_bytes(const Body& body, const Schedule& schedule) {
+  constexpr std::size_t kMostWarps = 32;
+  const auto threads = static_cast<std::size_t>(schedule.threads);
+  std::size_t bytes = 0;
+  if (schedule.walk == Walk::columns) {
+    bytes = partial_size(body) * threads * static_cast<std::size_t>(schedule.width);
+  } else if (schedule.walk == Walk::rows) {
+    // As render_reduction() has it where a row takes several warps.
+    const bool is_joined = schedule.reduces_columns && schedule.threads > schedule.lanes;
+    bytes = 2 * std::max(partial_size(body) * kMostWarps,
+                         is_joined ? column_partial_size(body) * threads : 0);
+  } else if (schedule.walk == Walk::tiled) {
+    const auto add = [&](std::size_t operand, DType dtype) {
+      if (!(schedule.transposed >> operand & 1)) return;
+      bytes += static_cast<std::size_t>(
+          tile_bytes(schedule.tile, static_cast<std::int64_t>(size_of(dtype))));
+    };
+    for (std::size_t o = 0; o < body.outputs.size(); ++o) add(o, body.outputs[o].dtype);
+    for (std::size_t i = 0; i < body.inputs.size(); ++i)
+      add(body.outputs.size() + i, body.inputs[i].dtype);
+  }
+  return static_cast<std::int64_t>(bytes);
 }
 
 std::string render_cuda(const Body& body, const Schedule& schedule) {
   verify(body);
-  verify(body, schedule);
+  if (const char* const what = misfit_of(body, schedule))
+    fail("[{}] expected a schedule with {}", body.name, what);
   return (body.checks.empty() ? "" : sources::faults_inl) +
          (schedule.reduces() ? render_reduction(body, schedule) : render_pointwise(body, schedule));
 }

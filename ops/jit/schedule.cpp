@@ -19,19 +19,26 @@ constexpr int power_of_two_from(int64_t n) {
 
 constexpr bool has(std::uint32_t bits, int operand) { return bits >> operand & 1; }
 
+constexpr int kSmallTile = 32;
+
 // A dimension along which operands that do not run along the last one do: the other side of a tile.
-// -1: none. The first output runs along the last one.
+// -1: none. The first output runs along the last one. Operands beyond those whose tiles fit into
+// shared memory are reached element by element.
 int transposed_dim(const PointwiseLayout& layout, std::uint32_t& transposed) {
   constexpr int64_t kLeast = 8;
   const StridedSpace& space = layout.space;
   const int inner = space.rank - 1;
   int side = -1;
+  int64_t bytes = 0;
   if (space.stride[0][inner] != 1 || space.size[inner] < kLeast) return -1;
   for (int k = 1; k < space.operands; ++k) {
     if (space.stride[k][inner] == 0 || space.stride[k][inner] == 1 || layout.sizes[k] == 0)
       continue;
     for (int d = 0; d < inner; ++d) {
       if (space.stride[k][d] != 1 || space.size[d] < kLeast || (side >= 0 && side != d)) continue;
+      const int64_t more = tile_bytes(kSmallTile, layout.sizes[k]);
+      if (has(transposed, k) || bytes + more > kSharedBytes) continue;
+      bytes += more;
       side = d;
       transposed |= 1u << k;
     }
@@ -95,7 +102,7 @@ Schedule pointwise_schedule(PointwiseLayout& layout) {
     move_dim(space, side, inner - 1);
     schedule.walk = Walk::tiled;
     const bool fits = largest <= 4 && std::popcount(schedule.transposed) == 1;
-    schedule.tile = fits ? tuning().tile : 32;
+    schedule.tile = fits ? tuning().tile : kSmallTile;
     schedule.threads = tuning().tile_threads;
     return schedule;
   }
@@ -199,6 +206,9 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
     }
   }
   schedule.width = within_bounds(schedule.width, layout.bound, along, &across);
+  // Columns have their accumulators in shared memory.
+  const int64_t of_one = by_columns ? layout.partial * tuning().column_threads : 0;
+  while (schedule.width > 1 && of_one * schedule.width > kSharedBytes) schedule.width /= 2;
   if (schedule.width == 1) return;
   for (int k = 0; k < along.operands; ++k) {
     if (along.stride[k][inner] == 0) schedule.broadcast |= 1u << k;

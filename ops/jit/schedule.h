@@ -81,8 +81,9 @@ struct ReductionLayout {
   const void* data[StridedSpace::kMaxOperands] = {};
   std::uint8_t sizes[StridedSpace::kMaxOperands];
   BoundOperands bound = {};
-  bool ordered = false;  // the order of reduced dimensions counts, as it does for an index
-  int passes = 1;        // over the elements of a row
+  bool ordered = false;      // the order of reduced dimensions counts, as it does for an index
+  int passes = 1;            // over the elements of a row
+  std::int64_t partial = 8;  // bytes of the accumulators of one result in a pass, at most
   bool reduces_columns = false;
 };
 
@@ -90,6 +91,15 @@ struct ReductionLayout {
 // `bytes`: of a column's elements in all inputs that vary along rows and along columns.
 bool keeps_columns(std::int64_t columns, std::int64_t bytes);
 constexpr int kJoinedColumns = 4;  // that a block of the second kernel combines
+
+// Shared memory of a block on every device, in bytes, without asking the driver for more.
+constexpr std::int64_t kSharedBytes = 48 * 1024;
+// Of one operand's tile of side `tile`. A row's length is an odd number of banks, so that a column
+// read touches each bank once.
+constexpr std::int64_t tile_padding(std::int64_t size) { return size >= 4 ? 1 : 4 / size; }
+constexpr std::int64_t tile_bytes(std::int64_t tile, std::int64_t size) {
+  return tile * (tile + tile_padding(size)) * size;
+}
 
 struct ReductionSchedule : Schedule {
   std::int64_t blocks = 1;
