@@ -503,6 +503,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     return reject(WhyNotFused::checked);
   if (body.contraction() >= 0 && !contracts(graph_, kernel))
     return reject(WhyNotFused::matrix_product);
+  if (!has_schedule(graph_.device, spec, strides_of(kernel))) return reject(WhyNotFused::no_kernel);
   return kernel;
 }
 

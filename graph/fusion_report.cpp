@@ -17,7 +17,7 @@ namespace brrr {
 namespace {
 
 // In the order of WhyNotFused.
-constexpr std::array<std::pair<const char*, const char*>, 21> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 22> kReasons = {{
     {"opaque call", "computed by a kernel of its own"},
     {"no correspondence of spaces",
      "an element of the consumer needs no single element of the producer"},
@@ -43,6 +43,7 @@ constexpr std::array<std::pair<const char*, const char*>, 21> kReasons = {{
     {"too many values", "a kernel has a limited number of calls, numbers and values"},
     {"not profitable", "one kernel is predicted to take as long as the two"},
     {"made early", "the value is computed again in the backward pass, in place of being kept"},
+    {"no kernel", "a kernel of both would exceed a limit of the device, or does not compile"},
 }};
 
 }  // namespace

@@ -28,6 +28,7 @@ enum class WhyNotFused : std::uint8_t {
   too_many_values,  // calls, scalars or values in one kernel
   not_profitable,   // one kernel is predicted to take as long as the two
   made_early,       // rematerialization computes the consumer again, later than the producer
+  no_kernel,        // a kernel of both would exceed a limit of the device, or does not compile
 };
 
 // "no correspondence of spaces", as explain() says it.

@@ -16,22 +16,43 @@ const BodySpec::Placed* placed(const BodySpec& spec, int input) {
 
 bool is_placed(const BodySpec& spec, int input) { return placed(spec, input) != nullptr; }
 
-StridedSpace BodyLayout::space(std::uint32_t mask) const {
+StridedSpace space_of(const BodySpec& spec, std::span<const Dims> strides, std::uint32_t mask) {
   StridedSpace space = space_of(spec.dims);
+  const std::size_t inputs = spec.body.inputs.size();
   const auto add_outputs = [&] {
-    for (const Tensor& each : outputs) add_operand(space, each);
+    for (const Dims& each : strides.subspan(inputs)) add_operand(space, spec.dims, each);
   };
-  if (first_output() == 0) add_outputs();
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (const BodySpec::Placed* at = placed(spec, static_cast<int>(i))) {
-      add_operand(space, spec.dims, at->strides);
-    } else {
-      add_operand(space, *inputs[i]);
-    }
+  if (!spec.body.reduces()) add_outputs();
+  for (std::size_t i = 0; i < inputs; ++i) {
+    const BodySpec::Placed* const at = placed(spec, static_cast<int>(i));
+    add_operand(space, spec.dims, at ? at->strides : strides[i]);
   }
-  for (const Dims& strides : spec.coordinates) add_operand(space, spec.dims, strides);
-  if (first_output() != 0) add_outputs();
+  for (const Dims& each : spec.coordinates) add_operand(space, spec.dims, each);
+  if (spec.body.reduces()) add_outputs();
   return choose_dims(space, mask);
+}
+
+Dims strides_of(const Tensor& tensor) {
+  Dims strides(tensor.strides());
+  for (int d = 0; d < tensor.rank(); ++d) {
+    if (tensor.size(d) == 1) strides[d] = 0;
+  }
+  return strides;
+}
+
+StridedSpace BodyLayout::space(std::uint32_t mask) const {
+  std::vector<Dims> strides;
+  for (const Tensor* each : inputs) strides.push_back(strides_of(*each));
+  for (const Tensor& each : outputs) strides.push_back(strides_of(each));
+  return space_of(spec, strides, mask);
+}
+
+bool has_schedule([[maybe_unused]] Device device, [[maybe_unused]] const BodySpec& spec,
+                  [[maybe_unused]] std::span<const Dims> strides) {
+#if BRRR_HAS_CUDA
+  if (device.is_cuda()) return on_cuda::has_schedule(device, spec, strides);
+#endif
+  return true;
 }
 
 bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,

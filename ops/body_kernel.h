@@ -14,6 +14,12 @@ namespace brrr {
 
 bool is_placed(const BodySpec& spec, int input);
 
+// The dimensions of a body's space that have their bit in `mask`, with the strides of all operands
+// in the order of BodyLayout. `strides`: of inputs, then outputs, 0 where an operand has size 1.
+StridedSpace space_of(const BodySpec& spec, std::span<const Dims> strides, std::uint32_t mask);
+// The strides of a tensor, 0 where it has size 1.
+Dims strides_of(const Tensor& tensor);
+
 // Operands in the order that kernels have them: outputs, inputs, coordinates of a body without
 // reductions, else inputs, coordinates, outputs.
 struct BodyLayout {
@@ -29,11 +35,14 @@ struct BodyLayout {
   }
   int first_input() const { return spec.body.reduces() ? 0 : static_cast<int>(outputs.size()); }
   int first_coordinate() const { return first_input() + static_cast<int>(inputs.size()); }
-  // The dimensions that have their bit in `mask`, with the strides of all operands.
   StridedSpace space(std::uint32_t mask) const;
   // The address of the element at the space's origin.
   const void* input(int number) const;
 };
+
+// Whether a schedule can walk a body without contractions that has operands of these strides
+// (inputs first), wherever they begin. On the CPU one always can.
+bool has_schedule(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
 // Whether a kernel should be generated for the body with operands of these strides (inputs first),
 // in place of the kernels of its calls. Always true without a contraction. `aligned`: the factors
@@ -82,6 +91,7 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
 }
 
 namespace on_cuda {
+bool has_schedule(Device device, const BodySpec& spec, std::span<const Dims> strides);
 bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other);
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);

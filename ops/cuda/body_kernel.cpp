@@ -14,6 +14,45 @@
 namespace brrr::on_cuda {
 namespace {
 
+// What a schedule of a body's operands depends on but for their addresses.
+template <class Layout>
+void describe(const BodySpec& spec, Layout& layout) {
+  const jit::Body& body = spec.body;
+  const std::size_t read = body.reads(), written = body.outputs.size();
+  const std::size_t first_output = body.reduces() ? read : 0,
+                    first_input = body.reduces() ? 0 : written,
+                    first_coordinate = first_input + body.inputs.size();
+  for (std::size_t o = 0; o < written; ++o)
+    layout.sizes[first_output + o] = static_cast<std::uint8_t>(size_of(body.outputs[o].dtype));
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    // Operands that are read at computed indices are not loaded in vectors.
+    layout.sizes[first_input + i] = jit::pieces::is_address(body, i)
+                                        ? std::uint8_t{0}
+                                        : static_cast<std::uint8_t>(size_of(body.inputs[i].dtype));
+  }
+  for (std::size_t i = 0; i < body.indices.size(); ++i) layout.sizes[first_coordinate + i] = 0;
+  for (const jit::Body::TensorOperand& input : body.inputs) {
+    for (const jit::Body::Bound& bound : input.bounds) {
+      layout.bound.bounds[first_coordinate + static_cast<std::size_t>(bound.index)] |=
+          static_cast<std::int64_t>(spec.scalars[static_cast<std::size_t>(bound.low)] |
+                                    spec.scalars[static_cast<std::size_t>(bound.high)]);
+    }
+  }
+}
+
+jit::ReductionLayout reduction_layout(const BodySpec& spec, StridedSpace kept,
+                                      StridedSpace reduced) {
+  jit::ReductionLayout layout;
+  layout.kept = kept;
+  layout.reduced = reduced;
+  layout.inputs = static_cast<int>(spec.body.reads());
+  layout.passes = static_cast<int>(jit::pieces::passes_of(spec.body).size());
+  layout.partial = static_cast<std::int64_t>(jit::partial_size(spec.body));
+  layout.reduces_columns = spec.body.reduces_columns();
+  describe(spec, layout);
+  return layout;
+}
+
 class CudaBodyKernel final : public BodyKernel {
  public:
   explicit CudaBodyKernel(const BodyOperands& of)
@@ -60,33 +99,12 @@ class CudaBodyKernel final : public BodyKernel {
     run_elementwise(work);
   }
 
-  // The addresses of operands, in the order of the layout, for the choice of a schedule.
-  template <class Layout>
-  void describe(const BodyLayout& of, Layout& layout) const {
-    const auto put = [&](int at, const Tensor& t, const void* address) {
-      layout.data[at] = address;
-      layout.sizes[at] = static_cast<std::uint8_t>(size_of(t.dtype()));
-    };
-    for (int o = 0; o < static_cast<int>(of.outputs.size()); ++o) {
-      const Tensor& t = of.outputs[static_cast<std::size_t>(o)];
-      put(of.first_output() + o, t, t.data());
-    }
+  // The addresses of operands, in the order of the layout.
+  void put_addresses(const BodyLayout& of, const void** data) const {
+    for (int o = 0; o < static_cast<int>(of.outputs.size()); ++o)
+      data[of.first_output() + o] = of.outputs[static_cast<std::size_t>(o)].data();
     for (int i = 0; i < static_cast<int>(of.inputs.size()); ++i)
-      put(of.first_input() + i, *of.inputs[static_cast<std::size_t>(i)], of.input(i));
-    for (std::size_t i = 0; i < of.inputs.size(); ++i) {
-      // Operands that are read at computed indices are not loaded in vectors.
-      if (jit::pieces::is_address(spec_->body, i))
-        layout.sizes[static_cast<std::size_t>(of.first_input()) + i] = 0;
-    }
-    for (std::size_t i = 0; i < spec_->body.indices.size(); ++i)
-      layout.sizes[static_cast<std::size_t>(of.first_coordinate()) + i] = 0;
-    for (const jit::Body::TensorOperand& input : spec_->body.inputs) {
-      for (const jit::Body::Bound& bound : input.bounds) {
-        layout.bound.bounds[of.first_coordinate() + bound.index] |=
-            static_cast<std::int64_t>(spec_->scalars[static_cast<std::size_t>(bound.low)] |
-                                      spec_->scalars[static_cast<std::size_t>(bound.high)]);
-      }
-    }
+      data[of.first_input() + i] = of.input(i);
   }
 
   // Outputs, inputs, numbers. `data` is read at the launch.
@@ -131,8 +149,9 @@ class CudaBodyKernel final : public BodyKernel {
     const Device device = of.outputs[0].device();
     jit::PointwiseLayout layout;
     layout.outputs = static_cast<int>(of.outputs.size());
-    describe(of, layout);
     layout.space = of.space(~0u);
+    describe(*spec_, layout);
+    put_addresses(of, layout.data);
     jit::Schedule schedule = jit::pointwise_schedule(layout);
     schedule.whole_blocks = draws_whole_blocks(of, schedule.width, layout.space, {});
     KernelArguments arguments = arguments_of(of, layout.data);
@@ -144,13 +163,9 @@ class CudaBodyKernel final : public BodyKernel {
   void run_reduction(const BodyLayout& of) const {
     const Device device = of.outputs[0].device();
     const jit::Body& body = spec_->body;
-    jit::ReductionLayout layout;
-    layout.inputs = static_cast<int>(body.reads());
-    layout.passes = static_cast<int>(jit::pieces::passes_of(body).size());
-    layout.reduces_columns = body.reduces_columns();
-    describe(of, layout);
-    layout.kept = of.space(~spec_->reduced);
-    layout.reduced = of.space(spec_->reduced);
+    jit::ReductionLayout layout =
+        reduction_layout(*spec_, of.space(~spec_->reduced), of.space(spec_->reduced));
+    put_addresses(of, layout.data);
     jit::ReductionSchedule schedule = jit::reduction_schedule(layout, jit::shape_of(device));
     schedule.whole_blocks =
         schedule.walk == jit::Walk::rows
@@ -168,6 +183,14 @@ class CudaBodyKernel final : public BodyKernel {
 };
 
 }  // namespace
+
+// Vectors are widest, and need the most shared memory, where all operands are aligned.
+bool has_schedule(Device device, const BodySpec& spec, std::span<const Dims> strides) {
+  if (!spec.body.reduces() || spec.body.contraction() >= 0) return true;
+  jit::ReductionLayout layout = reduction_layout(spec, space_of(spec, strides, ~spec.reduced),
+                                                 space_of(spec, strides, spec.reduced));
+  return !jit::misfit_of(spec.body, jit::reduction_schedule(layout, jit::shape_of(device)));
+}
 
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies) {
   std::vector<std::unique_ptr<BodyKernel>> kernels;

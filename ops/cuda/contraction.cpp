@@ -73,10 +73,7 @@ std::vector<BodyInLaunch> bodies_of(const BodySpec& spec, const Tensor* const* i
     body.spec = each;
     body.first = first;
     const auto add = [&](const Tensor& t) {
-      Dims& strides = body.strides.emplace_back(t.strides());
-      for (int d = 0; d < t.rank(); ++d) {
-        if (t.size(d) == 1) strides[d] = 0;
-      }
+      body.strides.push_back(strides_of(t));
       body.data.push_back(t.data());
     };
     const std::size_t read = each->body.inputs.size(), written = each->body.outputs.size();
