@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
@@ -76,6 +77,7 @@ struct CompiledStep::State {
   Entry* retrace(Entry& stale, const StepArguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   std::unique_ptr<Program> plan(Graph graph, std::string& why_not_compiled);
+  void report_unfused(const std::string& what, const std::string& why);
   void fuse(Graph& graph) const;
   graph::RematReport rematerialize(Graph& graph) const;
   void check_budget(const graph::RematReport& report, std::size_t arena_bytes,
@@ -105,8 +107,8 @@ struct CompiledStep::State {
   std::shared_ptr<graph::Arena> arena = std::make_shared<graph::Arena>();
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
-  bool unfused_reported = false;
-  unsigned reported = 0;  // kinds of fallback already reported on stderr, as bits
+  std::set<std::string> unfused_reported;  // what runs unfused
+  unsigned reported = 0;                   // kinds of fallback already reported on stderr, as bits
 };
 
 const Program& CompiledStep::State::program(int entry) const {
@@ -176,35 +178,47 @@ void CompiledStep::State::check_budget(const graph::RematReport& report, std::si
         options.name, most, options.remat.fraction(), arena_bytes, why_not_compiled);
 }
 
-// Makes the program of a graph, fused if the mode asks for it. On the CPU this compiles the
-// kernels. If compilation fails, the step is fused again into interpreted kernels; if these cannot
-// be made either, it is replayed call by call. `why_not_compiled` gets the first failure's reason.
+// Once for each kernel, or whole step, that cannot be made.
+void CompiledStep::State::report_unfused(const std::string& what, const std::string& why) {
+  if (options.fallback == OnFallback::ignore || !unfused_reported.insert(what).second) return;
+  const std::string line = fmt::format("[{}] runs {}, since {}\n", options.name, what, why);
+  std::fputs(line.c_str(), stderr);
+}
+
+// Makes the program of a graph and its kernels, fused if the mode asks for it. If a kernel on CUDA
+// cannot be made, the step is fused again with its calls apart. The CPU's kernels are compiled
+// together: if that fails, the step is fused again into interpreted kernels; if these cannot be
+// made either, it is replayed call by call. `why_not_compiled` gets the first failure's reason.
 std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why_not_compiled) {
-  for (const bool interpreted : {false, true}) {
-    if (options.mode != Mode::fused) break;
+  while (options.mode == Mode::fused) {
     Graph fused = graph;
-    fused.interpreted = interpreted;
     try {
       fuse(fused);
       graph::check_required(graph, fused, options.name);
-      return std::make_unique<Program>(std::move(fused), arena, program_options());
+      auto program = std::make_unique<Program>(std::move(fused), arena, program_options());
+      program->prepare();
+      return program;
     } catch (const OutOfMemory&) {
       throw;
+    } catch (const graph::RefusedKernel& refused) {
+      if (!graph.required.empty() || options.fallback == OnFallback::refuse) throw;
+      const std::size_t apart = graph.apart.size();
+      graph.apart.insert(refused.calls.begin(), refused.calls.end());
+      if (graph.apart.size() == apart) throw;
+      const std::string why = jit::in_one_line(refused.what());
+      if (why_not_compiled.empty()) why_not_compiled = why;
+      report_unfused(refused.kernel + " unfused", "their kernel cannot be made: " + why);
     } catch (const Error& error) {
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
-      if (entries.empty()) arena = std::make_shared<graph::Arena>();  // drop the failed plan's
-      if (!interpreted) {
-        why_not_compiled = jit::in_one_line(error.what());
-        continue;
+      if (std::exchange(graph.interpreted, true)) {
+        if (options.fallback == OnFallback::refuse) throw;
+        report_unfused("unfused", std::string("its kernels cannot be compiled: ") + error.what());
+        graph.interpreted = false;
+        break;
       }
-      if (options.fallback == OnFallback::refuse) throw;
-      if (!std::exchange(unfused_reported, true)) {
-        const std::string line =
-            fmt::format("[{}] runs unfused, since its kernels cannot be compiled: {}\n",
-                        options.name, error.what());
-        std::fputs(line.c_str(), stderr);
-      }
+      why_not_compiled = jit::in_one_line(error.what());
     }
+    if (entries.empty()) arena = std::make_shared<graph::Arena>();  // drop the failed plan's
   }
   return std::make_unique<Program>(std::move(graph), arena, program_options());
 }

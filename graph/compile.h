@@ -114,8 +114,8 @@ struct CompiledEntry {
   std::size_t scratch_bytes = 0;  // workspaces that the captured graph owns
   // On the CPU: the largest workspace of a kernel, measured in the first call.
   std::size_t kernel_bytes = 0;
-  // Of the host. On the CPU kernels are compiled while the step is planned, on CUDA in the first
-  // run, and the second call captures the graph.
+  // Of the host. Generated kernels are compiled while the step is planned, and on CUDA the second
+  // call captures the graph.
   double trace_ms = 0, plan_ms = 0, first_run_ms = 0, capture_ms = 0;
   StepTime predicted;       // of a replay, predicted before the first
   Roofline roofline;        // of its kernels

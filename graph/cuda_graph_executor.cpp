@@ -31,6 +31,7 @@ class CudaGraphExecutor final : public Executor {
   explicit CudaGraphExecutor(const Executable& executable);
   ~CudaGraphExecutor() override { invalidate(); }
 
+  void prepare() override;
   void run(std::span<const Tensor> arguments, std::span<const ResultBlock> results) override;
   void invalidate() override;
   Stats stats() const override { return stats_; }
@@ -39,7 +40,6 @@ class CudaGraphExecutor final : public Executor {
   std::vector<int> writers_of(int block) const;
   void set_edges(std::span<const Tensor> arguments, std::span<const ResultBlock> results,
                  cu::CudaStream& stream);
-  void compile_bodies();
   void run_each(cu::CudaStream& stream);
   void capture(cu::CudaStream& stream);
   void capture_calls(cu::CudaStream& stream);
@@ -55,7 +55,7 @@ class CudaGraphExecutor final : public Executor {
   std::vector<int> copied_in_;             // the arguments of `in_`
   std::vector<int> copied_back_;           // and of `back_`
   std::vector<std::vector<int>> writers_;  // of each result: the last call of each lane
-  bool warm_ = false;
+  bool prepared_ = false, warm_ = false;
   std::unique_ptr<cu::CapturePool> pool_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
@@ -126,18 +126,40 @@ void CudaGraphExecutor::set_edges(std::span<const Tensor> arguments,
   used_here(run_.memory.arena_storage(), stream);
 }
 
-// Compiles the generated kernels in parallel: each takes tens of milliseconds.
-void CudaGraphExecutor::compile_bodies() {
-  jit::KernelCollection kernels(run_.graph.device);
-  for (const Launch& launch : run_.launches) {
-    if (!launch.body) continue;
-    try {
-      launch.run();
-    } catch (const Error&) {
-      rethrow_with(launch.node->site);
-    }
+// Whether an error of a kernel's own launch says that the kernel cannot be made, and not that the
+// machine failed.
+bool is_refusal(const Error& error) {
+  if (dynamic_cast<const OutOfMemory*>(&error)) return false;
+  const auto* const of_cuda = dynamic_cast<const CudaError*>(&error);
+  if (!of_cuda) return true;
+  switch (of_cuda->code()) {  // of module loads; no library's has these
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_INVALID_SOURCE: return true;
+    default: return false;
   }
+}
+
+// The kernels are compiled in parallel: each takes tens of milliseconds.
+void CudaGraphExecutor::prepare() {
+  if (std::exchange(prepared_, true)) return;
+  jit::KernelCollection kernels(run_.graph.device);
+  const auto each = [this] {
+    for (const Launch& launch : run_.launches) {
+      if (!launch.body) continue;
+      try {
+        launch.run();
+      } catch (const Error& error) {
+        if (is_refusal(error)) throw RefusedKernel(error.what(), *launch.node);
+        rethrow_with(launch.node->site);
+      }
+    }
+  };
+  each();  // collects
   kernels.compile();
+  each();  // loads
 }
 
 void CudaGraphExecutor::run(std::span<const Tensor> arguments,
@@ -146,9 +168,9 @@ void CudaGraphExecutor::run(std::span<const Tensor> arguments,
   run_.memory.arena().order(stream);
   set_edges(arguments, results, stream);
   if (!warm_) {
-    // Kernels are compiled and products measured now, which a capture does not allow.
+    // Kernels are compiled and products measured before the capture, which does not allow it.
     BoundaryCopies::prepare(std::array{&in_, &out_, &back_});
-    compile_bodies();
+    prepare();
     run_each(stream);
     warm_ = true;
     return;

@@ -25,6 +25,15 @@ struct Executable {
   bool programmatic;  // CUDA: programmatic dependent launch within a lane
 };
 
+// A kernel of a fused node that cannot be made: no schedule walks its body, or its source does not
+// compile. Nothing has run.
+class RefusedKernel : public Error {
+ public:
+  RefusedKernel(const std::string& message, const Node& node);
+  std::string kernel;      // "mul + sum (at train.cpp:12 in step)"
+  std::vector<int> calls;  // of the kernel, by number
+};
+
 class Executor {
  public:
   // Statistics of the CUDA graph, 0 before it is captured and on the CPU; except kernel_bytes.
@@ -37,6 +46,9 @@ class Executor {
   };
 
   virtual ~Executor() = default;
+  // Compiles and loads all generated kernels. Throws a RefusedKernel for the first that cannot be
+  // made.
+  virtual void prepare() {}
   virtual void run(std::span<const Tensor> arguments, std::span<const ResultBlock> results) = 0;
   // Must be called after addresses of blocks have changed.
   virtual void invalidate() {}

@@ -26,7 +26,8 @@ void Fusion::group() {
   const int calls = static_cast<int>(graph_.nodes.size());
   for (int i = 0; i < calls; ++i) {
     const Node& node = graph_.nodes[i];
-    opaque_[i] = !is_fusable(node) || is_made_in_place(graph_, node) ||
+    opaque_[i] = !is_fusable(node) || graph_.apart.contains(node.number) ||
+                 is_made_in_place(graph_, node) ||
                  (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
                  (graph_.device.is_cpu() && (is_scattered_copy(node) || gathers_rows(node)));
     work_[i] = work_of(node, graph_.device);

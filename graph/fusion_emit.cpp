@@ -42,9 +42,12 @@ void Fusion::note_unfused() {
       const int from = group_of_[source.node], to = group_of_[i];
       const auto tried = why_not_.find({from, to});
       const Node& producer = graph_.nodes[source.node];
-      graph_.unfused.push_back({.why = opaque_[from] || opaque_[to] || tried == why_not_.end()
-                                           ? WhyNotFused::opaque_call
-                                           : tried->second,
+      const bool is_opaque = opaque_[from] || opaque_[to] || tried == why_not_.end();
+      const bool is_apart =
+          graph_.apart.contains(producer.number) || graph_.apart.contains(node.number);
+      graph_.unfused.push_back({.why = is_apart    ? WhyNotFused::no_kernel
+                                       : is_opaque ? WhyNotFused::opaque_call
+                                                   : tried->second,
                                 .producer = producer.number,
                                 .consumer = node.number,
                                 .value = producer.outputs[source.output],

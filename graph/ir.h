@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -178,6 +179,7 @@ struct Graph {
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
+  std::set<int> apart;           // calls, by number, that run in kernels of their own
   bool least_memory = false;     // fusion does not extend lifetimes to save time
 
   // A contiguous value in a new temporary.

@@ -10,6 +10,7 @@
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
+#include "brrr/graph/executor.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_work.h"
 
@@ -174,6 +175,11 @@ std::string ops_of(const Launch& launch) {
   const std::vector<std::string>& fused = launch.node->fused;
   return fused.empty() ? launch.name : fmt::format("{}", fmt::join(fused, " + "));
 }
+
+RefusedKernel::RefusedKernel(const std::string& message, const Node& node)
+    : Error(fmt::format("{} (at {})", message, describe(node.site))),
+      kernel(fmt::format("{} (at {})", fmt::join(node.fused, " + "), describe(node.site))),
+      calls(node.calls) {}
 
 namespace {
 

@@ -33,6 +33,9 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  // Makes all kernels, so that none can be refused once the first has run.
+  void prepare() { executor_->prepare(); }
+
   // Runs the step on arguments like those that it was traced with.
   std::vector<Tensor> run(std::span<const Tensor> arguments);
 

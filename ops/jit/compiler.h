@@ -50,9 +50,10 @@ struct LoadedKernels {
 };
 using LoadedKernelsScope = ContextScope<&ThreadContext::loaded_kernels>;
 
-// Until compile(), sources that this thread passes to load_kernels are collected and not loaded:
-// load_kernels returns null functions, and launch_programmatic launches nothing. compile() compiles
-// the sources that are in no cache, in parallel; the next load of each finds its cubin.
+// While one exists, launch_programmatic launches nothing on this thread. Until compile(), sources
+// that are passed to load_kernels are collected and not loaded: load_kernels returns null
+// functions. compile() compiles the sources that are in no cache, in parallel; the next load of
+// each finds its cubin.
 class KernelCollection {
  public:
   explicit KernelCollection(Device device);
@@ -60,6 +61,7 @@ class KernelCollection {
   KernelCollection(const KernelCollection&) = delete;
   KernelCollection& operator=(const KernelCollection&) = delete;
 
+  bool is_collecting() const { return is_collecting_; }
   void add(std::string_view source, const KernelOptions& options);
   // Returns how many it compiled. A source that does not compile throws at its next load.
   int compile();
@@ -70,9 +72,9 @@ class KernelCollection {
     KernelOptions options;
     Hash128 key;
   };
-  void stop();
 
   Device device_;
+  bool is_collecting_ = true;
   std::vector<CollectedSource> sources_;
 };
 

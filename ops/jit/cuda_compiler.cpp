@@ -209,8 +209,7 @@ std::string compile_to_cubin(std::string_view source, int architecture,
 KernelCollection::KernelCollection(Device device) : device_(device) {
   thread_context.kernel_collection = this;
 }
-KernelCollection::~KernelCollection() { stop(); }
-void KernelCollection::stop() { thread_context.kernel_collection = nullptr; }
+KernelCollection::~KernelCollection() { thread_context.kernel_collection = nullptr; }
 
 void KernelCollection::add(std::string_view source, const KernelOptions& options) {
   std::string text = whole_source(source, options);
@@ -220,7 +219,7 @@ void KernelCollection::add(std::string_view source, const KernelOptions& options
 }
 
 int KernelCollection::compile() {
-  stop();
+  is_collecting_ = false;
   const cu::DeviceState* const state = &cu::device_state(device_.index);
   std::erase_if(sources_, [&](const CollectedSource& item) {
     std::string cubin;
@@ -257,7 +256,8 @@ int KernelCollection::compile() {
 
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
                                      std::string_view source, const KernelOptions& options) {
-  if (KernelCollection* const collection = thread_context.kernel_collection) {
+  KernelCollection* const collection = thread_context.kernel_collection;
+  if (collection && collection->is_collecting()) {
     collection->add(source, options);
     return std::vector<CUfunction>(entries.size(), nullptr);
   }

@@ -376,6 +376,11 @@ std::size_t FakeCuda::pending() const {
   return count;
 }
 
+void FakeCuda::refuse(std::string text) {
+  FakeState::Lock lock(fake->mutex);
+  fake->refused = std::move(text);
+}
+
 std::vector<std::string> FakeCuda::compiled() const {
   FakeState::Lock lock(fake->mutex);
   return fake->compiled;

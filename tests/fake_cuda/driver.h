@@ -65,6 +65,8 @@ class FakeCuda {
 
   // The texts that its compiler got, in order.
   std::vector<std::string> compiled() const;
+  // Its compiler refuses texts that contain this, in place of "#error".
+  void refuse(std::string text);
 
   // Blocks a stream. Planted bugs: streams ignore waits for events; events report completion too
   // early.

@@ -35,12 +35,10 @@ nvrtcResult destroy(nvrtcProgram* program) {
   return NVRTC_SUCCESS;
 }
 nvrtcResult compile(nvrtcProgram program, int, const char* const*) {
-  {
-    FakeState::Lock lock(fake->mutex);
-    fake->compiled.push_back(program_of(program)->source);
-  }
-  if (program_of(program)->source.find("#error") == std::string::npos) return NVRTC_SUCCESS;
-  program_of(program)->log = "source(1): error: #error directive";
+  FakeState::Lock lock(fake->mutex);
+  fake->compiled.push_back(program_of(program)->source);
+  if (program_of(program)->source.find(fake->refused) == std::string::npos) return NVRTC_SUCCESS;
+  program_of(program)->log = "source(1): error: \"" + fake->refused + "\"";
   return NVRTC_ERROR_COMPILATION;
 }
 nvrtcResult log_size(nvrtcProgram program, std::size_t* size) {

@@ -132,6 +132,7 @@ struct FakeState {
   std::map<std::string, FakeKernel> kernels;
   std::vector<std::unique_ptr<FakeFunction>> functions;
   std::vector<std::string> compiled;
+  std::string refused = "#error";                 // texts that contain it do not compile
   std::map<const void*, FakeStream*> workspaces;  // of products, and where the last one runs
 
   using Lock = std::unique_lock<std::mutex>;
