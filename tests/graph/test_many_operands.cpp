@@ -88,7 +88,8 @@ Tensors neural_ode(const Tensors& weights, const Tensors& a) {
 
 }  // namespace
 
-TEST_CASE("fused sums of more tensors than a kernel takes have eager's bits", "[fuse][limits]") {
+TEST_CASE("fused sums of more tensors than a kernel takes have eager's bits",
+          "[fuse][limits][sanitized]") {
   const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   constexpr int most = static_cast<int>(jit::Body::kMostOperands);
   std::vector<Case> cases;
@@ -103,7 +104,27 @@ TEST_CASE("fused sums of more tensors than a kernel takes have eager's bits", "[
   check_all(cases, Mode::fused);
 }
 
-TEST_CASE("fused unrolled cells and solvers have eager's bits", "[fuse][limits]") {
+// A kernel has at most so many calls, and a body so many values.
+TEST_CASE("fused chains of more calls than a kernel takes have eager's bits", "[fuse][limits]") {
+  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
+  constexpr int most = static_cast<int>(jit::Body::kMostValues);
+  std::vector<Case> cases;
+  // Each call is one value; the input is another.
+  for (const int calls : {most - 2, most - 1, most, most + 1}) {
+    Case chain;
+    chain.name = "a chain";
+    chain.arguments = {{37}};
+    chain.function = [calls](const Tensors&, const Tensors& a) {
+      Tensor x = a[0];
+      for (int i = 0; i < calls; ++i) x = i % 2 ? abs(x) : -x;
+      return Tensors{x};
+    };
+    cases.push_back(chain);
+  }
+  check_all(cases, Mode::fused);
+}
+
+TEST_CASE("fused unrolled cells and solvers have eager's bits", "[fuse][limits][sanitized]") {
   const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   std::vector<Case> cases = {
       with_leaves("LSTM", lstm, {{3, 28}, {7, 28}, {28}}),

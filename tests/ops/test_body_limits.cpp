@@ -8,6 +8,7 @@
 
 #include "brrr/ops/body_kernel.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/environment.h"
 #include "tests/harness/errors_expected.h"
 #include "tests/harness/jit_bodies.h"
 
@@ -300,17 +301,18 @@ Case of_checks(const Shape& shape, std::size_t numbers) {
   return made.done();
 }
 
-// So many values, in stages of functions and of arithmetic.
+// So many values, in some stages of functions and of arithmetic.
 Case of_values(const Shape& shape, std::size_t values) {
   Made made("values", shape);
   const int x = made.input();
   int last = made.op("maximum(a, b)", {x, x});
   const std::size_t after = made.c.reduced ? 1 : 0;
-  while (made.c.body.values.size() + 3 + after <= values) {
+  while (made.c.body.values.size() + 60 + after <= values) {
     const int zero = made.op("a - b", {last, last});
     last = made.op("a - b", {made.op("exp(a)", {zero}), last});  // 1 less it
+    for (int i = 0; i < 50; ++i) last = made.op("a - b", {x, last});
   }
-  while (made.c.body.values.size() + after < values) last = made.op("a - b", {last, x});
+  while (made.c.body.values.size() + after < values) last = made.op("a - b", {x, last});
   made.output(made.finish(last));
   return made.done();
 }
@@ -450,21 +452,24 @@ std::string about(const Shape& shape, const char* what, std::size_t count) {
   return std::string(shape.walk) + ", " + std::to_string(count) + " " + what;
 }
 
-// Kernels of the body, as fusion asks for them.
-std::string refusal_of(const Case& c) {
+// The body as fusion describes it.
+BodySpec spec_of(const Case& c) {
   BodySpec spec;
   spec.body = c.body;
   spec.dims = c.dims;
   spec.reduced = c.reduced;
   spec.scalars = c.scalars;
   spec.coordinates = c.coordinates;
-  const BodyOperands operands{std::make_shared<BodySpec>(spec), c.inputs, outputs_of(c, cpu)};
+  return spec;
+}
+std::string refusal_of(const Case& c) {
+  const BodyOperands operands{std::make_shared<BodySpec>(spec_of(c)), c.inputs, outputs_of(c, cpu)};
   return test::error_of([&] { make_body_kernels(cpu, {&operands, 1}); });
 }
 
 }  // namespace
 
-TEST_CASE("bodies of as many operands as a kernel takes", "[jit][limits]") {
+TEST_CASE("bodies of as many operands as a kernel takes", "[jit][limits][sanitized]") {
   Limits limits;
   for (const Shape& shape : kShapes) {
     const bool splits = shape.walk == std::string_view("blocks_of_row");
@@ -487,7 +492,7 @@ TEST_CASE("bodies of as many operands as a kernel takes", "[jit][limits]") {
   limits.check("operands", std::size(kShapes));
 }
 
-TEST_CASE("bodies of as many numbers and checks as a kernel takes", "[jit][limits]") {
+TEST_CASE("bodies of as many numbers and checks as a kernel takes", "[jit][limits][sanitized]") {
   Limits limits;
   for (const Shape& shape : kShapes) {
     for (const std::size_t numbers : {Body::kMostNumbers - 1, Body::kMostNumbers}) {
@@ -502,7 +507,8 @@ TEST_CASE("bodies of as many numbers and checks as a kernel takes", "[jit][limit
   limits.check("numbers", std::size(kShapes));
 }
 
-TEST_CASE("bodies of as many values and operands of a value as a kernel takes", "[jit][limits]") {
+TEST_CASE("bodies of as many values and operands of a value as a kernel takes",
+          "[jit][limits][sanitized]") {
   constexpr std::size_t letters = 26;
   Limits limits;
   for (const Shape& shape : kShapes) {
@@ -518,7 +524,7 @@ TEST_CASE("bodies of as many values and operands of a value as a kernel takes", 
   limits.check("values", std::size(kShapes));
 }
 
-TEST_CASE("bodies of many levels", "[jit][limits]") {
+TEST_CASE("bodies of many levels", "[jit][limits][sanitized]") {
   Limits limits;
   for (const Shape& shape : kShapes) {
     if (shape.reduced == 0) continue;
@@ -528,7 +534,7 @@ TEST_CASE("bodies of many levels", "[jit][limits]") {
   limits.check("levels", 4);
 }
 
-TEST_CASE("bodies of as many dimensions as a space has", "[jit][limits]") {
+TEST_CASE("bodies of as many dimensions as a space has", "[jit][limits][sanitized]") {
   Limits limits;
   for (const int rank : {kMaxDims - 1, kMaxDims}) {
     std::vector<int64_t> sizes(at(rank), 2);
@@ -545,8 +551,27 @@ TEST_CASE("bodies of as many dimensions as a space has", "[jit][limits]") {
   limits.check("dimensions", 4);
 }
 
+TEST_CASE("rows as long as the interpreter takes", "[jit][limits]") {
+  const test::EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  constexpr int64_t most = int64_t{1} << 20;
+  for (const int64_t n : {most - 1, most, most + 1}) {
+    const Case c = of_operands({"rows", {1, n}, 2}, 2, 1, 0);
+    std::vector<Tensor> outputs = outputs_of(c, cpu);
+    const BodyOperands operands{std::make_shared<BodySpec>(spec_of(c)), c.inputs, outputs};
+    if (n > most) {
+      CHECK(test::error_of([&] {
+              make_body_kernels(cpu, {&operands, 1});
+            }) == "[fuse] no loop without a compiler computes rows of 1048577 elements");
+      continue;
+    }
+    const Tensor* const inputs[] = {&c.inputs[0]};
+    make_body_kernels(cpu, {&operands, 1})[0]->run(inputs, outputs.data());
+    CHECK(error_of(c, outputs) == 0);
+  }
+}
+
 // One below, at and above what tiles, groups, lanes, rows in one tile, blocks and pieces have.
-TEST_CASE("bodies of rows and columns around the sizes of tiles", "[jit][limits]") {
+TEST_CASE("bodies of rows and columns around the sizes of tiles", "[jit][limits][sanitized]") {
   Limits limits;
   const auto around = [&](int64_t size, const auto& shape_of) {
     for (const int64_t n : {size - 1, size, size + 1}) {
