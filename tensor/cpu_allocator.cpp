@@ -20,7 +20,14 @@
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/pool.h"
+#include "brrr/tensor/sanitizers.h"
 #include "brrr/tensor/thread_context.h"
+
+// The address sanitizer's, where the process has it: without it both are null.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void* begin, std::size_t bytes);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* begin, std::size_t bytes);
+}
 
 namespace brrr {
 namespace {
@@ -223,6 +230,9 @@ Free free_memory() {
     block = from_system(size);
   }
   if (!block) out_of_memory(bytes);
+  // What a block has more than was asked for. Blocks of the caches serve requests of other sizes.
+  if (__asan_poison_memory_region && pass_through.load(std::memory_order_relaxed))
+    __asan_poison_memory_region(static_cast<char*>(block) + bytes, size - bytes);
   return block;
 }
 
@@ -257,6 +267,7 @@ void* allocate(std::size_t bytes) {
 void release(void* pointer, std::size_t bytes) noexcept {
   count_live(-static_cast<std::int64_t>(bytes));
   const bool caching = !pass_through.load(std::memory_order_relaxed);
+  if constexpr (BRRR_ASAN) __asan_unpoison_memory_region(pointer, block_size(bytes));
   if (bytes <= kSmall) [[likely]] {
     const int c = class_of(bytes);
     Bin& bin = bins.bin[c];

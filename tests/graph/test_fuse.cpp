@@ -42,7 +42,7 @@ TEST_CASE("products beside fused kernels are within bounds of those in f64", "[f
   check_fused_tile_products(cpu);
 }
 
-TEST_CASE("random programs have eager's bits when they are fused", "[fuse]") {
+TEST_CASE("random programs have eager's bits when they are fused", "[fuse][sanitized]") {
   const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   check_random_programs(cpu, 60, Mode::fused);
 }

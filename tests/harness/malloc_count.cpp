@@ -44,30 +44,36 @@ void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
+// The address sanitizer's, where tests/kernels/sanitize has loaded it.
+[[gnu::weak]] void* __interceptor_malloc(std::size_t);
+[[gnu::weak]] void* __interceptor_calloc(std::size_t, std::size_t);
+[[gnu::weak]] void* __interceptor_realloc(void*, std::size_t);
+[[gnu::weak]] void* __interceptor_memalign(std::size_t, std::size_t);
 
+#define BRRR_NEXT(name) (__interceptor_##name ? __interceptor_##name : __libc_##name)
 void* malloc(std::size_t bytes) {
   count_one();
-  return __libc_malloc(bytes);
+  return BRRR_NEXT(malloc)(bytes);
 }
 void* calloc(std::size_t count, std::size_t bytes) {
   count_one();
-  return __libc_calloc(count, bytes);
+  return BRRR_NEXT(calloc)(count, bytes);
 }
 void* realloc(void* block, std::size_t bytes) {
   count_one();
-  return __libc_realloc(block, bytes);
+  return BRRR_NEXT(realloc)(block, bytes);
 }
 void* memalign(std::size_t alignment, std::size_t bytes) {
   count_one();
-  return __libc_memalign(alignment, bytes);
+  return BRRR_NEXT(memalign)(alignment, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   count_one();
-  return __libc_memalign(alignment, bytes);
+  return BRRR_NEXT(memalign)(alignment, bytes);
 }
 int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
   count_one();
-  *block = __libc_memalign(alignment, bytes);
+  *block = BRRR_NEXT(memalign)(alignment, bytes);
   return *block ? 0 : ENOMEM;
 }
 }

@@ -29,7 +29,7 @@ TEST_CASE("bodies of many levels give the results of f64", "[jit]") {
   }
 }
 
-TEST_CASE("draws, coordinates and checks of generated kernels on the CPU", "[jit]") {
+TEST_CASE("draws, coordinates and checks of generated kernels on the CPU", "[jit][sanitized]") {
   for (const bool by_halves : {false, true}) {
     const Case dropout = dropout_case(f32, 37, 53, by_halves);
     const std::vector<Tensor> outputs = run_on_cpu(dropout);
@@ -62,7 +62,7 @@ TEST_CASE("draws, coordinates and checks of generated kernels on the CPU", "[jit
   CHECK(fault.high == 11);
 }
 
-TEST_CASE("an output of a generated kernel may be the memory of an input", "[jit]") {
+TEST_CASE("an output of a generated kernel may be the memory of an input", "[jit][sanitized]") {
   for (const bool by_columns : {false, true}) {
     Builder b(by_columns ? "in_place_columns" : "in_place_rows", f32);
     const int x = b.body.add_input(f32);
@@ -84,7 +84,8 @@ TEST_CASE("an output of a generated kernel may be the memory of an input", "[jit
   }
 }
 
-TEST_CASE("values of another type are not computed from what was stored over an input", "[jit]") {
+TEST_CASE("values of another type are not computed from what was stored over an input",
+          "[jit][sanitized]") {
   Builder b("in_place_of_two_types", f32);
   const int x = b.body.add_input(f32);
   b.body.add_output(b.op("exp", {x}), f32);  // over x
