@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/file_size_signal.h"
 
 namespace brrr::cli {
 
@@ -14,6 +15,7 @@ bool printed = false;
 
 void print(std::string_view text) {
   printed = true;
+  const FileSizeSignalBlocked blocked;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return;
   fail("cannot write to stdout: {}", std::strerror(errno));

@@ -15,6 +15,7 @@
 
 #include "brrr/io/strided_bytes.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/file_size_signal.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
@@ -85,6 +86,7 @@ class TemporaryFile {
   }
 
   void write(const void* bytes, std::size_t count) {
+    const FileSizeSignalBlocked blocked;
     const char* from = static_cast<const char*>(bytes);
     while (count > 0) {
       const ssize_t written = ::write(file_, from, count);
