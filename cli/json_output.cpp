@@ -33,11 +33,15 @@ Json describe(const measure::Machine& m) {
                          {"file", or_null(library.file)}});
   }
   for (const measure::Cache& cache : m.caches) {
+    Json refused = Json::array();
+    for (const auto& [entry, why] : cache.refused)
+      refused.push_back({{"entry", entry}, {"why", why}});
     caches.push_back({{"name", cache.name},
                       {"path", cache.path},
                       {"entries", cache.entries},
                       {"bytes", cache.bytes},
-                      {"problem", or_null(cache.problem)}});
+                      {"problem", or_null(cache.problem)},
+                      {"refused", std::move(refused)}});
   }
   Json ceilings = Json::array();
   for (const measure::KnownCeilings& known : m.ceilings) {

@@ -136,6 +136,8 @@ std::string to_text(const measure::Machine& m) {
          fmt::format("{}: {}, {} entries, {}{}{}", cache.name, cache.path, cache.entries,
                      bytes_text(cache.bytes),
                      cache.problem.empty() ? "" : "; nothing is kept: ", cache.problem));
+    for (const auto& [entry, why] : cache.refused)
+      line(text, "", fmt::format("not used: {} {}", entry, why));
   }
   for (const measure::KnownCeilings& known : m.ceilings) {
     line(text, "ceilings",

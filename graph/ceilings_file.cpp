@@ -3,7 +3,6 @@
 #include <cstring>
 #include <ctime>
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -11,7 +10,6 @@
 #include <optional>
 
 #include "brrr/graph/ceilings.h"
-#include "brrr/io/file_bytes.h"
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/isa.h"
 #include "brrr/ops/jit/disk_cache.h"
@@ -154,21 +152,20 @@ Ceilings defaults_because(Device device, std::string why) {
   return c;
 }
 
+std::string name_of_file(Device device) {
+  return fmt::format("ceilings-{}.json", jit::to_hex(jit::hash_of(machine_of(device))));
+}
+
 Ceilings read_ceilings(Device device) {
   const std::string path = ceilings_path(device);
   if (path.empty()) return defaults_because(device, "the disk cache is off");
   const auto unusable = [&](const std::string& why) {
     return defaults_because(device, fmt::format("{} {}", path, why));
   };
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return defaults_because(device, "not calibrated");
-  if (std::filesystem::is_directory(path, error)) return unusable("is a directory");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return unusable("cannot be read");
-  constexpr std::size_t kMost = 1 << 16;
-  std::string text(kMost, '\0');
-  file.read(text.data(), kMost);
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::string text, why;
+  if (jit::disk_cache::read_file(name_of_file(device), text, why) == jit::disk_cache::Found::no)
+    return defaults_because(device, "not calibrated");
+  if (!why.empty()) return unusable(why);
   const std::optional<Ceilings> found = parse(text);
   if (!found)
     return unusable(is_of_another_format(text) ? "is of another version of brrr" : "is damaged");
@@ -263,8 +260,7 @@ std::string to_json(const Ceilings& c) {
 std::string ceilings_path(Device device) {
   const std::string directory = jit::disk_cache::directory();
   if (directory.empty()) return "";
-  return fmt::format("{}/ceilings-{}.json", directory,
-                     jit::to_hex(jit::hash_of(machine_of(device))));
+  return fmt::format("{}/{}", directory, name_of_file(device));
 }
 
 std::shared_ptr<const Ceilings> ceilings_of(Device device) {
@@ -283,11 +279,9 @@ std::string require_ceilings_path(Device device) {
 }
 
 void write_ceilings(const Ceilings& ceilings, Device device) {
-  const std::string path = require_ceilings_path(device);
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  write_file("calibrate", path,
-             [text = to_json(ceilings)](const ByteSink& sink) { sink(text.data(), text.size()); });
+  require_ceilings_path(device);
+  const std::string why = jit::disk_cache::write_file(name_of_file(device), to_json(ceilings));
+  if (!why.empty()) fail("[calibrate] {}", why);
   const std::lock_guard lock(ceilings_cache().mutex);
   ceilings_cache().by_file.clear();
 }

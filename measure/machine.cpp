@@ -92,7 +92,8 @@ std::vector<Cache> describe_caches() {
   const std::string directory = jit::disk_cache::directory();
   Cache cache{.name = "compiled kernels",
               .path = directory.empty() ? "off" : directory,
-              .problem = jit::disk_cache::why_not_writable()};
+              .problem = jit::disk_cache::why_unusable(),
+              .refused = jit::disk_cache::refused()};
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     std::error_code gone;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace brrr::measure {
@@ -39,6 +40,7 @@ struct Cache {
   std::int64_t entries = 0;
   std::int64_t bytes = 0;
   std::string problem;  // why nothing is kept, in one line; empty if entries are, or it is off
+  std::vector<std::pair<std::string, std::string>> refused = {};  // entries not used, and why
 };
 
 // Where predictions for a device come from.

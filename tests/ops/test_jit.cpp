@@ -134,13 +134,13 @@ TEST_CASE("a cache that is off, or a directory that cannot be made, is not an er
 
 TEST_CASE("a cache says why nothing can be written to it", "[jit]") {
   const CacheDirectory directory;
-  CHECK(disk_cache::why_not_writable() == "");  // the first write makes the folder
+  CHECK(disk_cache::why_unusable() == "");  // the first write makes the folder
   disk_cache::write(hash_of("k"), "test", "content");
-  CHECK(disk_cache::why_not_writable() == "");
+  CHECK(disk_cache::why_unusable() == "");
   const std::string file = disk_cache::path_of(hash_of("k"), "test");
   const auto problem_of = [](const std::string& chosen) {
     const test::EnvironmentVariable variable("BRRR_CACHE_DIR", chosen);
-    return disk_cache::why_not_writable();
+    return disk_cache::why_unusable();
   };
   CHECK(problem_of(file) == file + " is not a folder");
   CHECK(problem_of(file + "/below/it") == file + " is not a folder");
