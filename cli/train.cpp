@@ -6,6 +6,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/nvtx.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/tensor/fail.h"
 #include "cli/run_file.h"
 
@@ -66,8 +67,15 @@ void run_steps(Training& training, TrainResult& result) {
   Losses losses;
   const std::function<double()> last_loss = [&] { return losses.values().back(); };
   for (std::int64_t i = 0; i < o.steps && !result.interrupted; ++i) {
-    const measure::NvtxStep range(++result.steps_done);
-    losses.add(o.check_finite ? checked_step(training, result.steps_done) : training.step());
+    try {
+      const measure::NvtxStep range(result.steps_done + 1);
+      losses.add(o.check_finite ? checked_step(training, result.steps_done + 1) : training.step());
+    } catch (const jit::Interrupted&) {
+      // The step under way may have changed a part of the state: it is not saved.
+      result.interrupted = result.cut_off = true;
+      break;
+    }
+    ++result.steps_done;
     if (o.progress) o.progress({before, i + 1, last_loss});
     result.interrupted = o.stop && o.stop();
   }
@@ -92,6 +100,8 @@ void measure_steps(Training& training, TrainResult& result) {
     if (o.time_seconds > 0) result.step = measure::time(batch, sampling_of(o));
     result.cost = training.cost();
   } catch (const Stopped&) {
+    result.interrupted = true;
+  } catch (const jit::Interrupted&) {
     result.interrupted = true;
   }
 }
@@ -135,7 +145,7 @@ TrainResult train(const TrainOptions& options) {
   if (loaded) loaded->load_into(training.module(), training.optimizer());
   loaded.reset();
   run_steps(training, result);
-  if (!o.save.empty()) save(training, result);
+  if (!o.save.empty() && !result.cut_off) save(training, result);
   if (!result.interrupted) measure_steps(training, result);
   result.compiled = training.compiled();
   return result;

@@ -34,6 +34,7 @@ struct TrainResult {
   std::int64_t steps_done = 0;  // including those of the loaded run
   std::vector<double> losses;   // of this run, before each step
   bool interrupted = false;     // by `stop`; measurements may be missing
+  bool cut_off = false;         // in the compilation of a step, which was not done
   std::string saved;            // the file written; empty: none
   std::optional<measure::Timing> step;
   std::optional<measure::StepCost> cost;

@@ -60,7 +60,8 @@ void* open_object(const std::string& object, std::string& why) {
     why = "it is no whole shared object";
     return nullptr;
   }
-  WorkPlace place;
+  const DelayedSignals signals;
+  const WorkPlace place;
   const std::string path = place.file("kernel.so");
   write_file(path, object);
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -15,15 +15,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <sstream>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "brrr/ops/cpu/isa.h"
+#include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/file_size_signal.h"
 #include "brrr/tensor/thread_context.h"
 
 extern char** environ;
@@ -48,6 +53,23 @@ std::string contents_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// The environment of a compiler, whose temporary files are gone with its WorkPlace.
+class Environment {
+ public:
+  explicit Environment(const std::string& folder) : folder_("TMPDIR=" + folder) {
+    for (char** each = environ; *each; ++each) {
+      if (!std::string_view(*each).starts_with("TMPDIR=")) pointers_.push_back(*each);
+    }
+    pointers_.push_back(folder_.data());
+    pointers_.push_back(nullptr);
+  }
+  char** get() { return pointers_.data(); }
+
+ private:
+  std::string folder_;
+  std::vector<char*> pointers_;
+};
+
 // One process of the compiler, in a process group of its own: the driver has children.
 class CompilerRun {
  public:
@@ -70,8 +92,8 @@ class CompilerRun {
     posix_spawnattr_t attributes;
     ::posix_spawnattr_init(&attributes);
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const int problem =
-        ::posix_spawnp(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
+    const int problem = ::posix_spawnp(&process_, arguments[0], &actions, &attributes,
+                                       arguments.data(), Environment(place_.path()).get());
     ::posix_spawnattr_destroy(&attributes);
     ::posix_spawn_file_actions_destroy(&actions);
     if (problem != 0) {
@@ -104,7 +126,7 @@ class CompilerRun {
     if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0 || made.empty()) {
       const std::string log = contents_of(place_.file("log"));
       fail("[{}] expected a kernel that compiles, got {} from {}{}{}\n{}", op_or("jit"), outcome(),
-           compiler_command()[0], log.empty() ? ", which printed nothing" : ":\n" + log,
+           compiler_command()[0], log.empty() ? ", which printed nothing" : ":\n" + shortened(log),
            kKernelHeading, text_.substr(text_.rfind("#line 1")));
     }
     return made;
@@ -146,6 +168,61 @@ class Progress {
 
 }  // namespace
 
+namespace {
+
+std::mutex signals_mutex;
+int signal_scopes = 0;
+volatile std::sig_atomic_t signal_received = 0;
+
+struct Delayed {
+  int signal;
+  bool if_handled;  // also where the program has a handler for it
+  bool installed = false;
+  struct sigaction before = {};
+};
+Delayed delayed[] = {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGQUIT, false}};
+
+extern "C" void brrr_record_signal(int signal) { signal_received = signal; }
+
+}  // namespace
+
+DelayedSignals::DelayedSignals() {
+  const std::lock_guard lock(signals_mutex);
+  if (signal_scopes++ > 0) return;
+  signal_received = 0;
+  for (Delayed& each : delayed) {
+    ::sigaction(each.signal, nullptr, &each.before);
+    const bool by_default =
+        !(each.before.sa_flags & SA_SIGINFO) && each.before.sa_handler == SIG_DFL;
+    const bool ignored = !(each.before.sa_flags & SA_SIGINFO) && each.before.sa_handler == SIG_IGN;
+    if (ignored || (!by_default && !each.if_handled)) continue;
+    struct sigaction mine = {};
+    mine.sa_handler = brrr_record_signal;
+    mine.sa_flags = SA_RESTART;
+    each.installed = ::sigaction(each.signal, &mine, nullptr) == 0;
+  }
+}
+
+DelayedSignals::~DelayedSignals() {
+  const std::lock_guard lock(signals_mutex);
+  if (--signal_scopes > 0) return;
+  for (Delayed& each : delayed) {
+    if (!std::exchange(each.installed, false)) continue;
+    struct sigaction now = {};
+    ::sigaction(each.signal, nullptr, &now);
+    if (now.sa_handler == brrr_record_signal) ::sigaction(each.signal, &each.before, nullptr);
+  }
+  if (const int signal = std::exchange(signal_received, 0)) ::raise(signal);
+}
+
+int DelayedSignals::received() const { return signal_received; }
+
+std::string shortened(std::string message) {
+  constexpr std::size_t kMost = 4096;
+  if (message.size() > kMost) message.replace(kMost, std::string::npos, "...");
+  return message;
+}
+
 std::string in_one_line(std::string error) {
   error.resize(std::min(error.find(kKernelHeading), error.size()));
   const std::size_t first = error.find('\n');
@@ -163,19 +240,24 @@ std::string in_one_line(std::string error) {
 
 WorkPlace::WorkPlace() {
   const char* base = std::getenv("TMPDIR");
-  path_ = fmt::format("{}{}XXXXXX", base && *base ? base : "/tmp", kWorkPlace);
+  if (!base || !*base) base = "/tmp";
+  path_ = fmt::format("{}{}XXXXXX", base, kWorkPlace);
+  // What is made here is executed.
+  if (const std::string why = disk_cache::why_replaceable(path_); !why.empty())
+    fail("[{}] expected a directory to compile in, but {}; set TMPDIR", op_or("jit"), why);
   if (!::mkdtemp(path_.data())) {
     fail("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
-         std::strerror(errno), base && *base ? base : "/tmp");
+         std::strerror(errno), base);
   }
 }
 
 WorkPlace::~WorkPlace() {
-  for (const char* name : {"kernel.cpp", "kernel.so", "log"}) ::unlink(file(name).c_str());
-  ::rmdir(path_.c_str());
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
 }
 
 void write_file(const std::string& path, const std::string& content) {
+  const FileSizeSignalBlocked blocked;
   std::ofstream file(path, std::ios::binary);
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   file.close();
@@ -187,8 +269,21 @@ void write_file(const std::string& path, const std::string& content) {
 
 std::vector<std::string> compiler_command() {
   const char* chosen = std::getenv("CXX");
-  std::istringstream words(chosen && *chosen ? chosen : "c++");
+  std::string line = chosen && *chosen ? chosen : "c++";
   std::vector<std::string> command;
+  // The longest start of it that is a program's path; it may have blanks.
+  for (std::size_t end = line.size(); end != std::string::npos && end > 0;
+       end = line.rfind(' ', end - 1)) {
+    const std::string path = line.substr(0, end);
+    std::error_code unknown;
+    if (path.find('/') == std::string::npos || path.ends_with(' ') ||
+        !std::filesystem::is_regular_file(path, unknown) || ::access(path.c_str(), X_OK) != 0)
+      continue;
+    command.push_back(path);
+    line.erase(0, end);
+    break;
+  }
+  std::istringstream words(line);
   for (std::string word; words >> word;) command.push_back(word);
   for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno",
                            "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
@@ -205,6 +300,7 @@ std::vector<std::string> compile_objects(std::span<const std::string> sources,
                                          std::size_t kernels) {
   const double most = most_seconds();
   const auto start = Clock::now();
+  const DelayedSignals signals;  // ends last
   std::deque<CompilerRun> runs;
   Progress progress(kernels);
   for (const std::string& source : sources) runs.emplace_back(source);
@@ -212,6 +308,9 @@ std::vector<std::string> compile_objects(std::span<const std::string> sources,
   auto pause = std::chrono::microseconds(500);
   for (CompilerRun& run : runs) {
     while (!run.has_ended()) {
+      if (const int signal = signals.received())
+        throw Interrupted(fmt::format("[{}] the compilation of CPU kernels was ended by signal {}",
+                                      op_or("jit"), signal));
       const double seconds = seconds_since(start);
       if (seconds > most) {
         fail("[{}] expected its CPU kernels to compile within {} s, but {} still runs",

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/jit/sources.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
@@ -102,8 +103,8 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   if (result == NVRTC_ERROR_COMPILATION) {
     throw Error(fmt::format(
         "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
-        op_or("jit"), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
-        numbered(source)));
+        op_or("jit"), architecture, cu::describe(cu::Library::nvrtc, result),
+        shortened(program.log()), numbered(source)));
   }
   cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the source's
   compiled.fetch_add(1, std::memory_order_relaxed);
@@ -157,6 +158,7 @@ std::string cubin_of(const std::string& text, std::string_view source, int archi
       disk_hits.fetch_add(1, std::memory_order_relaxed);
       from_disk = true;
       return cubin;
+    case disk_cache::Found::untrusted:
     case disk_cache::Found::damaged: disk_refused.fetch_add(1, std::memory_order_relaxed); break;
     case disk_cache::Found::no: break;
   }

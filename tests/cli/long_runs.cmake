@@ -67,6 +67,25 @@ endif()
 shell("${BRRR} train mlp --device cpu --batch 20000 --width 2000 --layers 40 --steps 1000 > lines 2>&1 & pid=$!
   sleep 1; kill -TERM $pid; sleep 0.2; kill -TERM $pid; wait $pid; echo status $?; cat lines")
 expect_match("${out}" "status 143\n$")
+# A signal ends a compilation too, with the compiler and its folder; what was not finished is not saved.
+file(MAKE_DIRECTORY ${WORK}/tmp)
+file(WRITE ${WORK}/endless "#!/bin/sh\nsleep 600 & echo $! > ${WORK}/child; wait\n")
+file(CHMOD ${WORK}/endless PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+shell("export CXX=${WORK}/endless TMPDIR=${WORK}/tmp BRRR_CACHE=off
+  ${BRRR} train mlp --device cpu --mode fused --steps 5 --width 16 --save cut --json > lines 2> problems & pid=$!
+  for i in `seq 600`; do test -s child && break; sleep 0.1; done
+  kill -TERM $pid; wait $pid; echo status $?; sleep 0.2; grep -s "^State:[^Z]*(" /proc/`cat child`/status
+  ls -d tmp/* cut 2> /dev/null; cat problems")
+expect_match("${out}" "^status 143\n$")
+file(READ ${WORK}/lines out)
+expect(interrupted ON)
+
+# A limit on the size of files is an error.
+shell("ulimit -f 1; ${BRRR} train mlp --device cpu --width 256 --layers 2 --batch 1 --steps 1 --time 0 --save limited")
+if(NOT status EQUAL 1 OR NOT err MATCHES "^brrr: [^\n]*cannot write: File too large\n$")
+  message(FATAL_ERROR "expected an error of a file too large, got ${status}: ${out}${err}")
+endif()
+
 # Nothing is said or kept where signals are ignored, as under nohup.
 shell("trap '' INT; ${BRRR} ${small} --steps 200000 > lines 2>&1 & pid=$!
   sleep 0.5; kill -INT $pid; wait $pid; echo status $?; cat lines")
