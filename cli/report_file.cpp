@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "brrr/io/file_bytes.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::cli {
 namespace {
@@ -14,6 +18,21 @@ constexpr std::string_view kHtml = ".html";
 
 void write_text(const std::string& path, const std::string& text) {
   write_file("report", path, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
+}
+
+// Nobody named this file, so only one that another report wrote is replaced.
+void require_own(const std::string& json) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(json, unknown)) return;
+  std::ifstream file(json);
+  const auto found = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (found.is_object() && found.contains("report") && found.contains("machine") &&
+      found["machine"].is_object() && found["machine"].contains("brrr"))
+    return;
+  fail(
+      "[report] expected no file {}, or the numbers of another report, got another file; choose "
+      "another name for the page",
+      json);
 }
 
 std::string quoted(std::string_view argument) {
@@ -54,11 +73,13 @@ void ReportFiles::require_writable() const {
   if (!wanted()) return;
   brrr::require_writable("report", html);
   brrr::require_writable("report", json);
+  require_own(json);
 }
 
 void ReportFiles::write(const measure::Report& report, const std::string& document) const {
   const std::string page =
       measure::to_html(report, json.substr(json.find_last_of('/') + 1));  // npos + 1 is 0
+  require_own(json);  // it may have appeared during the measurement
   write_text(json, document);
   write_text(html, page);
 }

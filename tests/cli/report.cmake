@@ -154,6 +154,18 @@ if(NOT problem)
   message(FATAL_ERROR "expected no report, got ${found}")
 endif()
 
+# F.json is replaced only where it is another report's.
+set(document "${out}")
+foreach(other "{\"mine\": 1}" "not JSON" "{\"machine\": {}, \"report\": {}}")
+  file(WRITE ${WORK}/taken.json "${other}")
+  refused(1 "expected no file ${WORK}/taken.json, or the numbers of another report" ${mlp} --report ${WORK}/taken.html)
+  file(READ ${WORK}/taken.json kept)
+  if(NOT kept STREQUAL other OR EXISTS ${WORK}/taken.html)
+    message(FATAL_ERROR "expected ${WORK}/taken.json as it was and no page, got ${kept}")
+  endif()
+endforeach()
+set(out "${document}")
+
 # A training that diverged has its report, and fails.
 fails(1 "expected finite losses" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --report ${WORK}/diverged.html)
 check_page(diverged)
