@@ -5,6 +5,7 @@
 #include "brrr/autograd/journal.h"
 #include "brrr/autograd/run.h"
 #include "brrr/autograd/tape_node.h"
+#include "brrr/autograd/unread.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
@@ -69,6 +70,7 @@ Tensor& requires_grad_(Tensor& x, bool on) {
       fail("[requires_grad_] expected a leaf in no group, got {}", x.describe());
     // Edges recorded before still lead to this leaf; backward ignores them.
     TensorImpl::of(x)->remove_keys(bit(Key::autograd));
+    autograd::mark_read(x);
     return x;
   }
   if (!is_floating(x.dtype())) {
@@ -92,7 +94,10 @@ Tensor grad_of(const Tensor& x) {
   require_defined("grad_of", x);
   const History* history = history_of(x);
   if (!history) return {};
-  if (!history->node) autograd::note_gradient_read(TensorImpl::of(x));
+  if (!history->node) {
+    autograd::note_gradient_read(TensorImpl::of(x));
+    autograd::mark_read(*history);
+  }
   if (history->group) history->group->lent.store(true, std::memory_order_relaxed);
   return history->retained ? *history->retained : history->grad;
 }
@@ -106,6 +111,7 @@ void set_grad(const Tensor& leaf, const Tensor& gradient) {
   if (history.group)
     fail("[set_grad] expected a leaf in no group; give the group its flat gradient");
   autograd::note_gradient_change(TensorImpl::of(leaf));
+  autograd::mark_read(history);
   history.grad = gradient;
 }
 
@@ -113,6 +119,7 @@ void zero_grad(const Tensor& leaf) {
   History& history = leaf_history("zero_grad", leaf);
   if (history.group) fail("[zero_grad] expected a leaf in no group; clear the group");
   autograd::note_gradient_change(TensorImpl::of(leaf));
+  autograd::mark_read(history);
   history.grad = Tensor();
 }
 
@@ -132,6 +139,7 @@ void register_hook(const Tensor& x, std::function<Tensor(const Tensor&)> hook) {
     fail("[register_hook] expected a tensor that requires a gradient, got {}", x.describe());
   if (!hook) fail("[register_hook] expected a function, got none");
   History& history = *history_of(x);
+  if (!history.node) autograd::mark_read(history);  // by the hook
   hooks_of(history).of_output.emplace_back(history.node ? history.output : 0, std::move(hook));
 }
 

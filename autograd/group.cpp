@@ -39,6 +39,7 @@ LeafGroup::LeafGroup(std::vector<Tensor> members) : id(next_id()), leaves(std::m
     history.group = this;
     history.place = static_cast<int>(i);
     history.grad = Tensor();
+    mark_read(history);
   }
 }
 

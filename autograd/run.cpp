@@ -1,4 +1,5 @@
 #include "brrr/autograd/run.h"
+#include "brrr/autograd/unread.h"
 
 #include <algorithm>
 #include <mutex>
@@ -403,8 +404,10 @@ void Run::commit() {
   std::vector<Change> changes;
   for (const Leaf& leaf : leaves_) {
     Tensor gradient = complete(leaf);
-    if (gradient.defined())
-      changes.push_back({static_cast<History*>(leaf.impl->autograd), std::move(gradient)});
+    if (!gradient.defined()) continue;
+    auto* const history = static_cast<History*>(leaf.impl->autograd);
+    if (!history->group) note_backward(*history, *leaf.impl);
+    changes.push_back({history, std::move(gradient)});
   }
   // Hooks have run: none is called under the lock.
   const std::lock_guard lock(accumulation_mutex());

@@ -119,6 +119,10 @@ struct TapeNode {
   static void operator delete(void* memory) { Pool<TapeNode>::give(memory); }
 };
 
+// Whether a leaf's gradient is in use (unread.h).
+enum class Reading : std::uint8_t { none, unread, read };
+void mark_read(const History& history);
+
 // Autograd's data of a tensor. A leaf has no node and accumulates a gradient.
 struct History final : TensorExtension {
   TapeNode* node = nullptr;  // owned
@@ -128,10 +132,12 @@ struct History final : TensorExtension {
   std::unique_ptr<Hooks> hooks;      // of a leaf
   LeafGroup* group = nullptr;  // collects the leaf's gradient; `place`: the leaf's index in it
   int place = 0;
+  mutable std::atomic<Reading> reading{Reading::none};
   std::atomic<Run*> run{nullptr};  // the backward that adds to `slot`
   Slot slot;
 
   ~History() override {
+    if (reading.load(std::memory_order_relaxed) == Reading::unread) mark_read(*this);
     if (node) node->drop();
   }
   static void* operator new(std::size_t) { return Pool<History>::take(); }

@@ -3,16 +3,61 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/tracing.h"
+#include "brrr/nn/live_modules.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_work.h"
 
 namespace brrr::nn {
 
+namespace {
+
+struct LiveModules {
+  std::mutex mutex;
+  std::set<const Module*> all;
+};
+LiveModules& live_modules() {
+  static auto* modules = new LiveModules;
+  return *modules;
+}
+
+}  // namespace
+
+bool is_alive(const Module* module) {
+  LiveModules& live = live_modules();
+  const std::lock_guard lock(live.mutex);
+  return live.all.contains(module);
+}
+
+std::string path_of_parameter(const TensorImpl* leaf) {
+  LiveModules& live = live_modules();
+  const std::lock_guard lock(live.mutex);
+  // Also found through an inner module, whose path is the whole one.
+  for (const Module* const module : live.all) {
+    for (const Module::RegisteredTensor& entry : module->named_tensors()) {
+      if (entry.parameter && TensorImpl::of(*entry.tensor) == leaf)
+        return module->path() + "." + entry.name;
+    }
+  }
+  return "";
+}
+
+Module::Module(std::string_view kind) : kind_(kind) {
+  LiveModules& live = live_modules();
+  const std::lock_guard lock(live.mutex);
+  live.all.insert(this);
+}
+
 Module::~Module() {
+  {
+    LiveModules& live = live_modules();
+    const std::lock_guard lock(live.mutex);
+    live.all.erase(this);
+  }
   if (parent_) std::erase_if(parent_->children_, [&](const Child& c) { return c.module == this; });
   for (const Child& child : children_) child.module->parent_ = nullptr;
 }

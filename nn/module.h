@@ -26,7 +26,7 @@ namespace brrr::nn {
 class Module {
  public:
   // `kind` names a module without a parent in errors: "mlp".
-  explicit Module(std::string_view kind = "module") : kind_(kind) {}
+  explicit Module(std::string_view kind = "module");
   virtual ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;

@@ -1,10 +1,15 @@
 #include "brrr/nn/parameters.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <map>
 
 #include "brrr/dispatch/tracing.h"
+#include "brrr/nn/live_modules.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
 
@@ -60,7 +65,7 @@ std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
 
 }  // namespace
 
-Parameters::Parameters(Module& module) {
+Parameters::Parameters(Module& module) : module_(&module) {
   const NoGrad constant;
   const std::vector<std::vector<Shared>> buffers = parameters_by_buffer(module);
   if (buffers.empty()) {
@@ -91,7 +96,28 @@ Parameters::Parameters(Module& module) {
   }
 }
 
+void Parameters::report_assigned() const {
+  if (!is_alive(module_)) return;
+  std::vector<std::string> names;
+  for (const Module::RegisteredTensor& entry : module_->named_tensors()) {
+    // A leaf in its place gets gradients, and an optimizer reports it.
+    const Tensor& x = *entry.tensor;
+    if (!entry.parameter || (x.defined() && requires_grad(x)) ||
+        std::ranges::find(ranges_, entry.name, &ParameterRange::name) == ranges_.end())
+      continue;
+    names.push_back(module_->path() + "." + entry.name);
+  }
+  if (names.empty()) return;
+  reported_ = true;
+  const std::string line = fmt::format(
+      "[parameters] {} was assigned after the module's parameters had been packed and is not "
+      "trained: write into it with copy_, or assign before making the optimizer\n",
+      fmt::join(names, ", "));
+  std::fputs(line.c_str(), stderr);
+}
+
 std::vector<Tensor> Parameters::gradients() const {
+  if (!reported_ && std::has_single_bit(++reads_)) report_assigned();
   std::vector<Tensor> gradients;
   for (const auto& group : groups_) gradients.push_back(group->flat());
   return gradients;

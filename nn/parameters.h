@@ -2,6 +2,7 @@
 // their gradients. An optimizer then updates a few tensors, whatever the number of layers.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ class Parameters {
   // Flat tensors, in the order in which their dtype and device first appear in the module.
   std::span<const Tensor> values() const { return values_; }
   // One for each of values(); undefined until a backward has reached one of its parameters.
+  // Members of the module that were assigned other tensors are named once on stderr, at the
+  // first, second, fourth, ... call.
   std::vector<Tensor> gradients() const;
   void zero_grad();
 
@@ -39,6 +42,11 @@ class Parameters {
   std::int64_t numel() const;
 
  private:
+  void report_assigned() const;
+
+  const Module* module_;  // may be gone
+  mutable std::uint64_t reads_ = 0;
+  mutable bool reported_ = false;
   std::vector<Tensor> values_;
   std::vector<ParameterRange> ranges_;  // by buffer, then by start
   std::vector<std::unique_ptr<GradientGroup>> groups_;

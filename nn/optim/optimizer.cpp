@@ -1,9 +1,15 @@
 #include "brrr/nn/optim/optimizer.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstdio>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/autograd/unread.h"
 #include "brrr/dispatch/tracing.h"
+#include "brrr/nn/live_modules.h"
 #include "brrr/nn/parameters.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
@@ -15,6 +21,30 @@ std::vector<Tensor> grads_of(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
   for (const Tensor& leaf : leaves) gradients.push_back(grad_of(leaf));
   return gradients;
+}
+
+// Names leaves that no optimizer has, in one line: parameters of modules at once, others when a
+// second step has found that their gradients are only added to. Each is named once.
+void report_untrained(const Optimizer* optimizer) {
+  std::vector<std::string> names;
+  for (const autograd::UnreadLeaf& leaf : autograd::unread_leaves()) {
+    const std::string path = nn::path_of_parameter(leaf.impl);
+    if (path.empty() && (leaf.seen_by != optimizer || leaf.backwards == leaf.seen_backwards)) {
+      if (!leaf.seen_by) autograd::mark_seen(leaf, optimizer);
+      continue;
+    }
+    names.push_back(fmt::format("{}{}{}", path.empty() ? "a leaf " : path + " ",
+                                name_of(leaf.dtype), to_string(leaf.shape)));
+    autograd::forget(leaf);
+  }
+  if (names.empty()) return;
+  std::ranges::sort(names);
+  const std::string line = fmt::format(
+      "[Optimizer::step] no optimizer updates {}, which got a gradient: register it with "
+      "parameter() or its module with child() before the optimizer is made, or exclude it with "
+      "requires_grad_(x, false)\n",
+      fmt::join(names, ", "));
+  std::fputs(line.c_str(), stderr);
 }
 
 }  // namespace
@@ -43,6 +73,7 @@ Optimizer::Optimizer(std::vector<Tensor> leaves, Transformation transformation)
         fail("[Optimizer] expected each leaf once, got {} at {} and at {}", leaves[i].describe(), j,
              i);
     }
+    autograd::mark_read(leaves[i]);
   }
 }
 
@@ -63,6 +94,7 @@ void Optimizer::step() {
       trace->on_tensor_named(tensor, "optimizer." + name);
   }
   std::vector<Tensor> gradients = gradients_();
+  if (autograd::has_unread()) report_untrained(this);
   if (std::ranges::none_of(gradients, &Tensor::defined)) {
     fail("[Optimizer::step] expected gradients, got none for {} parameters; call backward first{}",
          values_.size(),
