@@ -11,7 +11,7 @@ if(BRRR_BUILD_CLI)
   set_target_properties(brrr_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 endif()
 
-# The public headers are brrr.h and what it includes, as it is when the install runs.
+# The public headers are brrr.h, those of measure/, and what they include, as it is when the install runs.
 install(CODE "set(BRRR_HEADERS ${PROJECT_SOURCE_DIR}/include)\nset(BRRR_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})")
 install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/brrr)

@@ -1,7 +1,10 @@
-# Runs at install time: copies brrr.h and every brrr header that it includes, directly or not, from the tree
-# (BRRR_HEADERS) to BRRR_INCLUDEDIR under the prefix.
+# Runs at install time: copies brrr.h, the public headers of measure/, and every brrr header that these include,
+# directly or not, from the tree (BRRR_HEADERS) to BRRR_INCLUDEDIR under the prefix.
 cmake_policy(VERSION 3.25)
 set(found brrr/brrr.h)
+foreach(name batch_doubling chrome_trace diagnose flame_graph html_report launch_times ledger timeline timeline_plot)
+  list(APPEND found brrr/measure/${name}.h)
+endforeach()
 set(waiting ${found})
 while(waiting)
   list(POP_FRONT waiting header)
