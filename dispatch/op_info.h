@@ -19,12 +19,17 @@ namespace brrr {
 
 enum class OpKind : std::uint8_t { pointwise, reduction, arg_reduction, view, structured, formula };
 
-// The side effects of a call.
+// The side effects of a call. A call that is not pure is neither merged with an equal one nor, but
+// for draws, run again.
 enum class Effect : std::uint8_t {
   pure,     // none: equal calls give equal results, and a call without readers is removed
   draws,    // reads the random state: a recomputation must draw at the same index in the step
   checks,   // may throw: the call is kept even if its result has no reader
-  unknown,  // may read or write anything (an op registered without a promise)
+  ordered,  // reads or writes the state of its channel: calls of one channel keep their order
+  // May read or write memory of the host, its operands and every tensor that outlives the step (an
+  // op registered without a promise): keeps its order with other effects and with what touches
+  // those tensors.
+  unknown,
 };
 
 // The relation of a result to the operands, for passes that rewrite or follow values. For pointwise
@@ -118,6 +123,7 @@ struct OpInfo {
   DTypeRule rule = DTypeRule::same;
   DTypeSet types = dtype_sets::all;
   Effect effect = Effect::pure;
+  std::string channel;               // Effect::ordered: the state that calls share, by a name
   Algebra algebra = Algebra::other;  // pointwise: derived
   std::int8_t arity = 0;             // inputs, scalar operands included; -1: any number
   std::uint8_t n_outputs = 1;

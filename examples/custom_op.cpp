@@ -64,6 +64,7 @@ bool try_outer() {
     if (r.wants(1)) r.set(1, matmul(transpose(r.g(), 0, 1), r.operand(0)));
   };
   outer.needs = "a b";
+  outer.pure = true;
   const Op outer_op = register_op(std::move(outer));
   const Tensor left = requires_grad_(tensor({1, 2})), right = tensor({3, 4, 5});
   const Tensor product = call_op(outer_op, {left, right}, {}).front();

@@ -1,8 +1,9 @@
-// Finds the dependences between calls, by the bytes that they access in planned memory, and assigns
-// calls to lanes.
+// Finds the dependences between calls, by the bytes that they access in planned memory and by their
+// effects, and assigns calls to lanes.
 #include <algorithm>
 #include <map>
 
+#include "brrr/graph/flow_dependences.h"
 #include "brrr/graph/plan.h"
 
 namespace brrr::graph {
@@ -109,6 +110,7 @@ void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan
   plan.predecessors.assign(count, {});
   if (!options.lanes) return run_in_order(plan);
   AccessHistory history(graph, plan);
+  EffectOrder effects(graph);
   // Drops edges that follow from other edges. Graphs too long for sets keep all edges.
   std::vector<CallSet> before(count <= kMostCallsInSets ? count : 0, CallSet(count));
   for (std::size_t i = 0; i < count; ++i) {
@@ -116,8 +118,10 @@ void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan
     const Node& node = graph.nodes[i];
     const int call = static_cast<int>(i);
     std::vector<int>& direct = plan.predecessors[i];
-    for (const Value& input : node.inputs) history.access(input, false, call, direct);
+    const bool writes_inputs = has_unknown_effect(node);
+    for (const Value& input : node.inputs) history.access(input, writes_inputs, call, direct);
     for (const Value& output : node.outputs) history.access(output, true, call, direct);
+    effects.add(call, direct);
     std::ranges::sort(direct, std::greater{});
     direct.erase(std::unique(direct.begin(), direct.end()), direct.end());
     std::erase(direct, call);

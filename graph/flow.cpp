@@ -33,6 +33,9 @@ Flow::Flow(const Graph& graph) : graph_(&graph), escapes_(graph.buffers.size()) 
   for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
     for (const Value& input : graph.nodes[call].inputs) reads.add(input, call);
     for (const Value& output : graph.nodes[call].outputs) writes.add(output, call);
+    if (!has_unknown_effect(graph.nodes[call])) continue;
+    for (const Value& input : graph.nodes[call].inputs) writes.add(input, call);
+    unknown_.push_back(call);
   }
   readers_ = CallLists(graph.buffers.size(), reads.calls);
   writers_ = CallLists(graph.buffers.size(), writes.calls);
@@ -64,9 +67,22 @@ int Flow::writer(const Value& value, int time) const {
   return found == calls.end() ? kNone : *found;
 }
 
-int Flow::version(int buffer, int call) const {
-  const std::span<const int> calls = writers(buffer);
+namespace {
+
+int count_before(std::span<const int> calls, int call) {
   return static_cast<int>(std::ranges::lower_bound(calls, call) - calls.begin());
+}
+
+}  // namespace
+
+int Flow::version(int buffer, int call) const {
+  const int writes = count_before(writers(buffer), call);
+  return is_outside(*graph_, buffer) ? writes + count_before(unknown_, call) : writes;
+}
+
+int Flow::writer_before(int buffer, int call) const {
+  const int writes = count_before(writers(buffer), call);
+  return writes == 0 ? kNone : writers(buffer)[writes - 1];
 }
 
 std::int64_t bytes_touched(const Graph& graph) {
@@ -98,6 +114,10 @@ std::int64_t bytes_moved(const Node& node) {
   return bytes - std::max<std::int64_t>(0, whole - bytes_moved({}, node.outputs));
 }
 
+bool has_unknown_effect(const Node& node) {
+  return op_info(node.call.op).effect == Effect::unknown;
+}
+
 bool is_pure(const Node& node) {
   const Effect effect = op_info(node.call.op).effect;
   return !node.call.in_place && (effect == Effect::pure || effect == Effect::draws);
@@ -105,7 +125,7 @@ bool is_pure(const Node& node) {
 
 bool has_effect(const Node& node) {
   const Effect effect = op_info(node.call.op).effect;
-  return effect == Effect::checks || effect == Effect::unknown;
+  return effect != Effect::pure && effect != Effect::draws;
 }
 
 std::optional<double> factor_of(const Node& node) {

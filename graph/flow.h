@@ -34,7 +34,8 @@ class Flow {
   // buffers.
   explicit Flow(const Graph& graph);
 
-  // The calls that write to a buffer, and those that read it, in order.
+  // The calls that write to a buffer, and those that read it, in order. A call of unknown effect
+  // counts as a writer of its operands.
   std::span<const int> writers(int buffer) const { return writers_.of(buffer); }
   std::span<const int> readers(int buffer) const { return readers_.of(buffer); }
   // The only call that writes to a buffer; kNone if no call does, or several do.
@@ -45,8 +46,11 @@ class Flow {
   int last_use(int buffer) const;
   // The last call that writes bytes of a value before call number `time` of the trace; or kNone.
   int writer(const Value& value, int time) const;
-  // The number of calls before this one that write to the buffer: equal versions, equal contents.
+  // The number of calls before this one that write to the buffer, or that may: equal versions,
+  // equal contents.
   int version(int buffer, int call) const;
+  // The last of them that is a writer; or kNone.
+  int writer_before(int buffer, int call) const;
   // Whether the buffer is a result or a leaf's gradient. Two escaping buffers must not be merged,
   // since the caller may write to either.
   bool escapes(int buffer) const { return escapes_[buffer]; }
@@ -59,6 +63,7 @@ class Flow {
  private:
   const Graph* graph_;
   CallLists writers_, readers_;
+  std::vector<int> unknown_;  // calls of unknown effect, which may write to memory from outside
   std::vector<bool> escapes_;
 };
 
@@ -69,6 +74,12 @@ std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> o
 // The same of a node. A gather reads only as many bytes of its source as it returns.
 std::int64_t bytes_moved(const Node& node);
 
+// Whether a buffer is memory of a tensor from outside of the step.
+inline bool is_outside(const Graph& graph, int buffer) {
+  const Buffer::Kind kind = graph.buffers[buffer].kind;
+  return kind == Buffer::Kind::captured || kind == Buffer::Kind::input;
+}
+bool has_unknown_effect(const Node& node);
 // Whether the inputs alone determine a call's results, and it has no other effect.
 bool is_pure(const Node& node);
 // Whether a call is needed even if no call reads its results.

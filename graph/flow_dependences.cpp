@@ -1,10 +1,36 @@
 #include "brrr/graph/flow_dependences.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 
 namespace brrr::graph {
+
+EffectOrder::EffectOrder(const Graph& graph)
+    : graph_(graph), any_unknown_(std::ranges::any_of(graph.nodes, has_unknown_effect)) {}
+
+void EffectOrder::add(int call, std::vector<int>& before) {
+  const Node& node = graph_.nodes[call];
+  const OpInfo& op = op_info(node.call.op);
+  if (op.effect == Effect::ordered) {
+    const auto [last, is_first] = channels_.try_emplace(op.channel, call);
+    if (!is_first) before.push_back(std::exchange(last->second, call));
+  }
+  if (!any_unknown_) return;
+  const auto is_from_outside = [this](const Value& v) { return is_outside(graph_, v.buffer); };
+  const bool unknown = has_unknown_effect(node);
+  if (!unknown && !has_effect(node) && std::ranges::none_of(node.inputs, is_from_outside) &&
+      std::ranges::none_of(node.outputs, is_from_outside))
+    return;
+  if (unknown_ >= 0) before.push_back(unknown_);
+  if (!unknown) return since_.push_back(call);
+  before.insert(before.end(), since_.begin(), since_.end());
+  since_.clear();
+  unknown_ = call;
+}
+
 namespace {
 
 bool overlap(const Value& a, const Value& b) {
@@ -15,17 +41,18 @@ bool overlap(const Value& a, const Value& b) {
 class Finder {
  public:
   Finder(const Graph& graph, CallDependences& found)
-      : graph_(graph), found_(found), touched_(graph.buffers.size()) {}
+      : graph_(graph), found_(found), effects_(graph), touched_(graph.buffers.size()) {}
 
   void add(int call) {
     const Node& node = graph_.nodes[call];
     std::vector<int>& before = found_.predecessors[call];
     for (const Value& input : node.inputs) {
       Source source;
-      look(input, false, before, &source);
+      look(input, has_unknown_effect(node), before, &source);
       found_.sources[call].push_back(source);
     }
     for (const Value& output : node.outputs) look(output, true, before, nullptr);
+    effects_.add(call, before);
     std::ranges::sort(before);
     before.erase(std::ranges::unique(before).begin(), before.end());
     for (const int other : before) {
@@ -54,7 +81,7 @@ class Finder {
         hits = true;
         if (source && source->node < 0) *source = {other, static_cast<int>(o)};
       }
-      if (writes && !hits) {
+      if (!hits && (writes || has_unknown_effect(earlier))) {
         hits = std::ranges::any_of(earlier.inputs,
                                    [&](const Value& input) { return overlap(input, value); });
       }
@@ -74,6 +101,7 @@ class Finder {
 
   const Graph& graph_;
   CallDependences& found_;
+  EffectOrder effects_;
   std::vector<std::vector<int>> touched_;  // by buffer: calls, in order
 };
 

@@ -196,13 +196,11 @@ std::string as_dot(const Graph& graph) {
     text +=
         fmt::format("  n{} [label=\"{}\\n{}\"];\n", i, name_of(node), results_text(graph, node));
     for (const Value& input : node.inputs) {
-      const int version = flow.version(input.buffer, static_cast<int>(i));
-      if (version == 0) {
-        text += fmt::format("  \"{}\" -> n{};\n", buffer_name(graph, input.buffer), i);
-      } else {
-        const auto writer = static_cast<std::size_t>(version) - 1;
-        text += fmt::format("  n{} -> n{};\n", flow.writers(input.buffer)[writer], i);
-      }
+      const int writer = flow.writer_before(input.buffer, static_cast<int>(i));
+      const std::string from = writer == Flow::kNone
+                                   ? fmt::format("\"{}\"", buffer_name(graph, input.buffer))
+                                   : fmt::format("n{}", writer);
+      text += fmt::format("  {} -> n{};\n", from, i);
     }
   }
   return text + "}\n";

@@ -33,6 +33,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
   const Executable executable{graph_, plan_, *memory_, lowered_.launches, options.programmatic};
   executor_ = on_cuda ? make_cuda_graph_executor(executable) : make_list_executor(executable);
   find_writes();
+  accumulates_ = std::ranges::any_of(graph_.gradients, &GradientSlot::accumulates);
   publish_references(true);
 }
 
@@ -62,7 +63,15 @@ void Program::find_writes() {
       if (buffer.kind == Buffer::Kind::input) add_once(written_arguments_, buffer.input);
     }
   }
-  accumulates_ = std::ranges::any_of(graph_.gradients, &GradientSlot::accumulates);
+  copied_back_ = written_arguments_;
+  if (!graph_.device.is_cuda()) return;
+  for (const Node& node : graph_.nodes) {
+    if (!has_unknown_effect(node)) continue;
+    for (const Value& input : node.inputs) {
+      const Buffer& buffer = graph_.buffers[input.buffer];
+      if (buffer.kind == Buffer::Kind::input) add_once(copied_back_, buffer.input);
+    }
+  }
 }
 
 std::vector<int> result_blocks(const Graph& graph, const Plan& plan, const Memory& memory) {
@@ -91,7 +100,7 @@ std::string Program::alias_problem(std::span<const Tensor> arguments) const {
     return graph_.device.is_cuda() && both_written ? of_x.low < of_y.high && of_y.low < of_x.high
                                                    : may_overlap(region_of(x), region_of(y));
   };
-  for (const int i : written_arguments_) {
+  for (const int i : copied_back_) {
     if (std::ranges::find(outside, TensorImpl::of(arguments[i])->storage) != outside.end())
       return fmt::format(
           "argument {}, which the step writes to, shares memory with a tensor that it captured", i);
@@ -101,9 +110,8 @@ std::string Program::alias_problem(std::span<const Tensor> arguments) const {
     if (std::ranges::find(written_, TensorImpl::of(x)->storage) != written_.end())
       return fmt::format("argument {} shares memory with a captured tensor that the step writes to",
                          i);
-    const bool written =
-        std::ranges::find(written_arguments_, static_cast<int>(i)) != written_arguments_.end();
-    for (const int other : written_arguments_) {
+    const bool written = std::ranges::find(copied_back_, static_cast<int>(i)) != copied_back_.end();
+    for (const int other : copied_back_) {
       const Tensor& y = arguments[other];
       if (other != static_cast<int>(i) && x.shares_storage_with(y) && share(x, y, written))
         return fmt::format("arguments {} and {} share memory, and the step writes to {}", i, other,

@@ -90,3 +90,6 @@ class Program {
 };
 
 }  // namespace brrr::graph
+  // Arguments that a replay writes to. On CUDA it does to those whose copies calls of unknown
+  // effect may have changed.
+  std::vector<int> copied_back_;

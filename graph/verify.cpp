@@ -1,7 +1,12 @@
 // The executable specification of the graph.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "brrr/dispatch/dispatch.h"
+#include "brrr/graph/flow.h"
+#include "brrr/graph/flow_dependences.h"
 #include "brrr/graph/ir.h"
 #include "brrr/ops/attention.h"
 #include "brrr/tensor/fail.h"
@@ -30,12 +35,13 @@ class Verifier {
       node_ = &node;
       check(node);
       for (const Value& input : node.inputs)
-        require(!reads_from_outside(input), "a constant to depend on constants");
+        require(!is_outside(graph_, input.buffer), "a constant to depend on constants");
     }
     for (const Node& node : graph_.nodes) {
       node_ = &node;
       check(node);
     }
+    check_order_of_effects();
     node_ = nullptr;
     for (const Output& output : graph_.outputs) {
       if (output.is_value()) check_read(output.value);
@@ -57,11 +63,6 @@ class Verifier {
                              number_in(constant ? graph_.constants : graph_.nodes),
                              op_info(node_->call.op).name);
     fail("[verify] after {}: in {} expected {}", after_, where, rule);
-  }
-
-  bool reads_from_outside(const Value& value) const {
-    const Buffer::Kind kind = graph_.buffers[value.buffer].kind;
-    return kind == Buffer::Kind::captured || kind == Buffer::Kind::input;
   }
 
   void check_buffer(std::size_t i) {
@@ -126,6 +127,30 @@ class Verifier {
       written_[output.buffer] = true;
     }
     if (!node.body) check_shapes(node, info);
+  }
+
+  // Nodes keep the order of the trace where effects demand one. A body violates it only if none of
+  // its calls is on the right side.
+  void check_order_of_effects() {
+    EffectOrder order(graph_);
+    std::vector<int> before;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      node_ = &graph_.nodes[i];
+      before.clear();
+      order.add(static_cast<int>(i), before);
+      for (const int other : before) {
+        const int first = numbers_of(graph_.nodes[other]).first, last = numbers_of(*node_).second;
+        require(first < 0 || last < 0 || first <= last,
+                fmt::format("call {} of the trace, {}, not to come before it", first,
+                            op_info(graph_.nodes[other].call.op).name));
+      }
+    }
+  }
+
+  static std::pair<int, int> numbers_of(const Node& node) {
+    if (node.calls.empty()) return {node.number, node.number};
+    const auto [first, last] = std::ranges::minmax(node.calls);
+    return {first, last};
   }
 
   void check_shapes(const Node& node, const OpInfo& info) const {

@@ -239,6 +239,8 @@ Op register_op(const StructuredOp& op) {
     fail("[register_op] expected {} to have 1 to {} outputs, got {}", op.name, kMaxOutputs,
          op.outputs);
   }
+  if (op.pure && !op.channel.empty())
+    fail("[register_op] expected {} to be pure or to have a channel, got both", op.name);
   if (!op.infer) fail("[register_op] expected a shape rule for {}, got none", op.name);
   if (!op.cost) {
     fail(
@@ -258,7 +260,8 @@ Op register_op(const StructuredOp& op) {
   info.n_outputs = static_cast<std::uint8_t>(op.outputs);
   info.attributes = op.attributes;
   info.gradient = gradient_rule(op.name, op.gradient != nullptr, op.needs, op.inputs, op.outputs);
-  info.effect = op.pure ? Effect::pure : Effect::unknown;
+  info.effect = op.pure ? Effect::pure : !op.channel.empty() ? Effect::ordered : Effect::unknown;
+  info.channel = op.channel;
   info.infer = [](const Call& call, OutputSpec* outputs) { definition(call).infer(call, outputs); };
   info.cost = cost_structured;
   info.cpu = cpu_structured;

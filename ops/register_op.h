@@ -80,8 +80,14 @@ struct StructuredOp {
   std::function<void(const Call& call, Tensor* outputs)> cuda = {};
   CudaKernel cuda_kernel = {};  // used where `cuda` is empty
   // A promise that kernels write to their outputs only, and that equal calls give equal results.
-  // Without it passes neither remove nor merge calls.
+  // Without it calls are neither removed, merged nor run again, and keep their order with one
+  // another and with calls that touch their operands or tensors from outside of the compiled
+  // function: kernels may read and write these, and memory of the host.
   bool pure = false;
+  // A narrower promise: beside their outputs, kernels write to one state that is no tensor's memory
+  // (a file, a list, a communicator), which this names. Calls are neither removed, merged nor run
+  // again, and those of one channel, of any ops, keep their order.
+  std::string channel = {};
   // Arithmetic and bytes of a call. Required: without it, every count of a step's FLOPs and every
   // prediction would be wrong. `cost_of_moving` is that of an op that computes nothing.
   std::function<Cost(const Call& call, std::span<const Tensor> outputs)> cost = {};
