@@ -74,7 +74,9 @@ struct CompiledStep::State {
   std::unique_ptr<Entry> trace_and_plan(const StepArguments& arguments,
                                         const StepFunction& function);
   Entry* find_or_trace(const StepArguments& arguments, const StepFunction& function);
-  Entry* retrace(Entry& stale, const StepArguments& arguments, const StepFunction& function);
+  Entry* retrace(Entry& stale, const StepArguments& arguments, const StepFunction& function,
+                 bool replaced);
+  void report_retrace(const std::string& why);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   std::unique_ptr<Program> plan(Graph graph, std::string& why_not_compiled);
   void report_unfused(const std::string& what, const std::string& why);
@@ -108,6 +110,7 @@ struct CompiledStep::State {
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
   std::set<std::string> unfused_reported;  // what runs unfused
+  int retraces = 0;
   unsigned reported = 0;                   // kinds of fallback already reported on stderr, as bits
 };
 
@@ -116,6 +119,7 @@ const Program& CompiledStep::State::program(int entry) const {
     fail("[{}] expected an entry below {}, got {}; call the step first", options.name,
          entries.size(), entry);
   }
+  int retraces = 0;
   return *entries[entry]->program;
 }
 
@@ -343,7 +347,13 @@ Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
     if (fit == Program::Fit::yes) return entry.get();
     if (fit == Program::Fit::moved) stale = entry.get();
   }
-  if (stale) return retrace(*stale, arguments, function);
+  if (stale) {
+    const bool replaced = stale->guards->check() == Guards::Verdict::replaced;
+    if (replaced || !stale->program->rebind_gradients())
+      return retrace(*stale, arguments, function, replaced);
+    stale->guards->follow(stale->program->graph());
+    return stale;
+  }
   if (static_cast<int>(entries.size()) >= options.most_entries) return nullptr;
   auto entry = trace_and_plan(arguments, function);
   entry->reason = reason_for(*entry);
@@ -352,14 +362,31 @@ Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
 }
 
 // Traces again and replaces a stale entry. An entry is stale if memory that it reads was replaced,
-// or if leaves have other gradient tensors than those it reads: no later call can match it.
+// or if leaves have gradient tensors of other layouts than those it reads: no later call can match
+// it.
 Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments,
-                                    const StepFunction& function) {
-  const bool replaced = stale.guards->check() == Guards::Verdict::replaced;
+                                    const StepFunction& function, bool replaced) {
+  report_retrace(replaced ? stale.guards->replacement(stale.program->graph())
+                          : stale.program->difference_of_gradients());
   auto entry = trace_and_plan(arguments, function);
   entry->reason = stale.reason;
   entry->calls = stale.calls;
   entry->traced_again = stale.traced_again + !replaced;
+// A step that is traced again and again is slower than the function. From the third time on it
+// counts as one that cannot be replayed.
+void CompiledStep::State::report_retrace(const std::string& why) {
+  constexpr int kOften = 3;
+  if (++retraces < kOften || options.fallback == OnFallback::ignore) return;
+  if (options.fallback == OnFallback::refuse)
+    fail("[{}] expected a step that can be replayed, got one to trace again for time {}: {}",
+         options.name, retraces, why);
+  if (retraces > kOften) return;
+  const std::string line =
+      fmt::format("[{}] is traced again for the third time: {} (reported once; report() counts)\n",
+                  options.name, why);
+  std::fputs(line.c_str(), stderr);
+}
+
   entry->replaced = stale.replaced + replaced;
   entry->renewed = stale.renewed;
   stale = std::move(*entry);
@@ -576,6 +603,7 @@ std::int64_t count_of_replays() { return all_replays.load(std::memory_order_rela
 namespace brrr {
 
 Remat Remat::budget(double fraction) {
+  state_->retraces = 0;
   if (!(fraction > 0 && fraction <= 1))
     fail("[Remat::budget] expected a fraction above 0 and at most 1, got {}", fraction);
   return Remat(Kind::budget, fraction);

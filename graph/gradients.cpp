@@ -1,8 +1,11 @@
 // The gradients of leaves between the runs of a program. A gradient that the step reads is captured
 // in place; one that it makes is in memory of the program. Where the caller still holds the old
 // gradient, its values stay: the program writes to new memory, or the leaf continues with a copy.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
@@ -67,6 +70,85 @@ Program::Fit Program::fit_of_gradients() const {
     if (now.defined() && !same_place(now, slot.before)) fit = Fit::moved;
   }
   return fit;
+}
+
+bool Program::may_rebind(const GradientSlot& slot, const Tensor& now) const {
+  const auto storage = [](const Tensor& x) { return TensorImpl::of(x)->storage; };
+  const auto is_on = [&](const Tensor& x, const Tensor& other) {
+    return x.defined() && storage(x) == storage(other);
+  };
+  const auto misalignment = [](const Tensor& x) {
+    return reinterpret_cast<std::uintptr_t>(x.data()) % 16;  // what kernels choose loads by
+  };
+  const Tensor& old = slot.before;
+  const auto shares_old = [&](const GradientSlot& each) { return is_on(each.before, old); };
+  const auto gives_old = [&](const GradientSlot& each) {
+    return each.after && is_on(each.after->outside, old);
+  };
+  return now.dtype() == old.dtype() && now.device() == old.device() &&
+         std::ranges::equal(now.shape(), old.shape()) &&
+         std::ranges::equal(now.strides(), old.strides()) &&
+         now.storage_offset() == old.storage_offset() && misalignment(now) == misalignment(old) &&
+         std::ranges::count_if(graph_.gradients, shares_old) == 1 &&
+         std::ranges::none_of(graph_.gradients, gives_old) &&
+         std::ranges::none_of(graph_.buffers,
+                              [&](const Buffer& buffer) { return is_on(buffer.captured, now); });
+}
+
+void Program::rebind(GradientSlot& slot, const Tensor& now) {
+  Storage *const from = TensorImpl::of(slot.before)->storage, *const to =
+                                                                  TensorImpl::of(now)->storage;
+  for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
+    Buffer& buffer = graph_.buffers[i];
+    if (!buffer.captured.defined() || TensorImpl::of(buffer.captured)->storage != from) continue;
+    buffer.captured = detach(now);
+    buffer.bytes = to->bytes;
+    buffer.replaced = to->replaced.load(std::memory_order_relaxed);
+    memory_->rebind(static_cast<int>(i), to);
+  }
+  for (Output& output : graph_.outputs) {
+    Tensor& x = output.outside;
+    if (!x.defined() || TensorImpl::of(x)->storage != from) continue;
+    to->retain();
+    x = make_tensor_on(to, x.dtype(), x.shape(), x.strides(), x.storage_offset());
+  }
+  std::ranges::replace(written_, from, to);
+  slot.before = detach(now);
+}
+
+bool Program::rebind_gradients() {
+  std::vector<std::pair<GradientSlot*, Tensor>> moved;
+  for (GradientSlot& slot : graph_.gradients) {
+    if (!slot.reads || !slot.before.defined()) continue;
+    const Tensor now = autograd::collected_gradient(slot.leaf);
+    if (same_place(now, slot.before)) continue;
+    if (!may_rebind(slot, now)) return false;
+    moved.emplace_back(&slot, now);
+  }
+  publish_references(false);
+  for (const auto& [slot, now] : moved) rebind(*slot, now);
+  publish_references(true);
+  executor_->invalidate();
+  return true;
+}
+
+std::string Program::difference_of_gradients() const {
+  for (const GradientSlot& slot : graph_.gradients) {
+    const Tensor now = autograd::collected_gradient(slot.leaf);
+    if (!slot.reads || !now.defined() || !slot.before.defined() || same_place(now, slot.before))
+      continue;
+    const auto text = [](const Tensor& x) {
+      return fmt::format("{} with strides {}", x.describe(), to_string(Dims(x.strides())));
+    };
+    if (text(now) == text(slot.before))
+      return fmt::format(
+          "the gradient of {} is another tensor, and shares memory with others that "
+          "the step uses, or did before",
+          describe(graph_, slot.leaf));
+    return fmt::format("the gradient of {} is another tensor, {}, and was {}",
+                       describe(graph_, slot.leaf), text(now), text(slot.before));
+  }
+  return "";
 }
 
 bool Program::renew_gradients() {

@@ -12,7 +12,10 @@ bool differs(const SettingRead& read) { return now(read) != read.value; }
 
 }  // namespace
 
-Guards::Guards(const Graph& graph) : settings_(graph.settings) {
+Guards::Guards(const Graph& graph) : settings_(graph.settings) { follow(graph); }
+
+void Guards::follow(const Graph& graph) {
+  storages_.clear();
   for (const Buffer& buffer : graph.buffers) {
     if (buffer.kind == Buffer::Kind::captured)
       storages_.push_back({TensorImpl::of(buffer.captured)->storage, buffer.replaced});
@@ -30,6 +33,17 @@ Guards::Verdict Guards::check() {
   if (std::ranges::any_of(settings_, differs)) return Verdict::other_setting;
   checked_at_ = changes;
   return Verdict::hold;
+}
+
+std::string Guards::replacement(const Graph& graph) const {
+  for (const Buffer& buffer : graph.buffers) {
+    if (buffer.kind == Buffer::Kind::captured &&
+        TensorImpl::of(buffer.captured)->storage->replaced.load(std::memory_order_relaxed) !=
+            buffer.replaced)
+      return fmt::format("{} was packed, or moved to other memory",
+                         describe(graph, buffer.captured));
+  }
+  return "";
 }
 
 std::string Guards::difference() const {

@@ -22,6 +22,10 @@ class Guards {
     replaced,       // they will never pass again
   };
   Verdict check();
+  // Guards the memory that captured buffers of the graph have now.
+  void follow(const Graph& graph);
+  // Describes the first tensor of the graph whose memory was replaced.
+  std::string replacement(const Graph& graph) const;
   // Describes the first setting that differs: "mlp.dropout.training() is 0, and was 1"; "" if none.
   std::string difference() const;
   const std::vector<SettingRead>& settings() const { return settings_; }

@@ -285,6 +285,16 @@ std::string describe(const Graph& graph, const Value& value) {
   return text;
 }
 
+std::string describe(const Graph& graph, const Tensor& x) {
+  const auto is_on = [&x](const Buffer& buffer) {
+    return buffer.captured.defined() && buffer.captured.shares_storage_with(x);
+  };
+  const auto found = std::ranges::find_if(graph.buffers, is_on);
+  if (found == graph.buffers.end()) return x.describe();
+  return describe(graph, Value{static_cast<int>(found - graph.buffers.begin()), x.dtype(),
+                               Dims(x.shape()), Dims(x.strides()), x.storage_offset()});
+}
+
 std::string to_string(const Graph& graph, GraphFormat format, const std::string& remat) {
   switch (format) {
     case GraphFormat::dot: return as_dot(graph);

@@ -198,6 +198,8 @@ Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
 
 // "f32[64, 128] %3", with strides and offset if the value is not a whole contiguous buffer.
 std::string describe(const Graph& graph, const Value& value);
+// The same of a tensor from outside: "mlp.layers.1.weight f32[64, 128]".
+std::string describe(const Graph& graph, const Tensor& x);
 // One line a node: "%7 = matmul(%1 f32[64, 128], w2)   forward  train.cpp:12".
 enum class GraphFormat { text, dot, json };
 // `remat`: of JSON, what rematerialization did to the graph (graph/rematerialize.h).

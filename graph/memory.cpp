@@ -91,6 +91,8 @@ void Memory::renew(int block) {
   keep(block, new_storage(graph_.device, bytes));
 }
 
+void Memory::rebind(int block, Storage* storage) { keep(block, retained(storage)); }
+
 void Memory::make_constants() {
   for (const auto& [buffer, made] : run_constants(graph_)) {
     constant_bytes_ += TensorImpl::of(made)->storage->bytes;

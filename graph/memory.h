@@ -47,6 +47,8 @@ class Memory {
   void set_address(int block, char* address);
   // Gives a gradient's block new memory, because the caller still holds the old.
   void renew(int block);
+  // Continues with the memory of another gradient that a leaf has.
+  void rebind(int block, Storage* storage);
 
   // The storage of a block outside of the arena that persists between runs; else null.
   Storage* storage(int block) const { return of(block).storage; }

@@ -59,6 +59,12 @@ class Program {
     no,
   };
   Fit fit_of_gradients() const;
+  // Where leaves have other gradient tensors than those that the step reads, of the same layout,
+  // the program reads these from now on. False, and nothing changed: a trace with them would
+  // differ.
+  bool rebind_gradients();
+  // The first gradient that does not fit: "the gradient of f32[4] has strides [1], and had [2]".
+  std::string difference_of_gradients() const;
   // Whether the step adds to gradients in place, so that no other thread may change them meanwhile.
   bool accumulates() const { return accumulates_; }
   // Gives new memory to each gradient block whose old values the caller still holds; returns
@@ -74,6 +80,8 @@ class Program {
   void find_writes();
   void publish_references(bool published) const;
   void count_versions(std::span<const Tensor> arguments) const;
+  bool may_rebind(const GradientSlot& slot, const Tensor& now) const;
+  void rebind(GradientSlot& slot, const Tensor& now);
   void bind_gradients(std::span<const Tensor> arguments) const;
   void forget_gradients() const;
 
@@ -86,10 +94,10 @@ class Program {
   std::vector<int> result_blocks_;
   std::vector<Storage*> written_;       // captured ones, whose versions each run increments
   std::vector<int> written_arguments_;  // the same of arguments
+  // Arguments that a replay writes to. On CUDA it does to those whose copies calls of unknown
+  // effect may have changed.
+  std::vector<int> copied_back_;
   bool accumulates_ = false;
 };
 
 }  // namespace brrr::graph
-  // Arguments that a replay writes to. On CUDA it does to those whose copies calls of unknown
-  // effect may have changed.
-  std::vector<int> copied_back_;
