@@ -599,30 +599,3 @@ void CompiledStep::clear() {
 std::int64_t count_of_replays() { return all_replays.load(std::memory_order_relaxed); }
 
 }  // namespace brrr::detail
-
-namespace brrr {
-
-Remat Remat::budget(double fraction) {
-  state_->retraces = 0;
-  if (!(fraction > 0 && fraction <= 1))
-    fail("[Remat::budget] expected a fraction above 0 and at most 1, got {}", fraction);
-  return Remat(Kind::budget, fraction);
-}
-
-void detail::mark_for_remat(const Tensor& x, bool recomputed) {
-  if (!x.defined())
-    fail("[{}] expected tensors, got an undefined one", recomputed ? "recompute" : "save");
-  graph::Trace::mark_for_remat(x, recomputed);
-}
-
-void detail::mark_for_remat(std::string_view name, bool recomputed) {
-  graph::Trace::mark_for_remat(name, recomputed);
-}
-
-void require_fused(const Tensor& a, const Tensor& b) {
-  if (!a.defined() || !b.defined())
-    fail("[require_fused] expected two tensors, got an undefined one");
-  graph::Trace::require_fused(a, b);
-}
-
-}  // namespace brrr

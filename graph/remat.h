@@ -20,8 +20,8 @@ class Remat {
   static constexpr Remat none() { return Remat(Kind::none, 1); }
   // The fastest step by prediction. Among steps within 1 % of it, or no slower than with every
   // value kept, the one with the least memory; never more than with every value kept, unless
-  // recompute() asks for it. Unfused steps are fastest without recomputation, so this policy pays
-  // in fused steps.
+  // remat::recompute asks for it. Unfused steps are fastest without recomputation, so this policy
+  // pays in fused steps.
   static constexpr Remat min_cut() { return Remat(Kind::min_cut, 1); }
   // The least memory: keeps little more than the inputs of segments of the forward pass.
   static constexpr Remat full() { return Remat(Kind::full, 1); }
@@ -47,16 +47,17 @@ template <class T>
 concept Marked = std::same_as<T, Tensor> || std::convertible_to<const T&, std::string_view>;
 }  // namespace detail
 
-// Marks for the policy, called in a compiled function. save: the backward pass reads the marked
-// values from memory. recompute: it computes them again. Compiling a step throws an Error if a
-// tensor marked with recompute() cannot be computed again.
+// Marks for the policy, called in a compiled function. remat::save: the backward pass reads the
+// marked values from memory. remat::recompute: it computes them again. Compiling a step throws an
+// Error if a tensor marked with remat::recompute cannot be computed again.
 //
 // A name is that of a module ("blocks.3.norm1", or "blocks.3" with all modules in it) or of an op
 // ("tanh"), as explain() prints it. It marks all values computed there that the backward pass
-// needs; recompute() skips those that cannot be computed again. Marks on tensors have priority. A
-// name that matches no value in the forward pass is an Error that lists all names.
+// needs; remat::recompute skips those that cannot be computed again. Marks on tensors have
+// priority. A name that matches no value in the forward pass is an Error that lists all names.
 //
 // Without a policy, and outside of a compiled function, marks do nothing.
+namespace remat {
 template <detail::Marked... T>
 void save(const T&... values) {
   (detail::mark_for_remat(values, false), ...);
@@ -65,5 +66,6 @@ template <detail::Marked... T>
 void recompute(const T&... values) {
   (detail::mark_for_remat(values, true), ...);
 }
+}  // namespace remat
 
 }  // namespace brrr

@@ -182,7 +182,7 @@ void Trace::mark_for_remat(const Tensor& x, bool recomputed) {
   Trace* const trace = current();
   // Ignores marks during the recomputation of a checkpoint, which were recorded in its first run.
   if (!trace || thread_context.recomputation != 0) return;
-  trace->require_made(recomputed ? "recompute" : "save", x);
+  trace->require_made(recomputed ? "remat::recompute" : "remat::save", x);
   trace->graph_.marks.push_back({trace->value_of(x), recomputed, CallSite::here()});
 }
 

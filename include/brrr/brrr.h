@@ -8,6 +8,7 @@
 #include <brrr/io/dlpack.h>
 #include <brrr/io/npy.h>
 #include <brrr/io/safetensors.h>
+#include <brrr/io/tensor_file.h>
 #include <brrr/nn/activation.h>
 #include <brrr/nn/attention.h>
 #include <brrr/nn/data/batcher.h>

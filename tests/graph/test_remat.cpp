@@ -490,8 +490,8 @@ TEST_CASE("remat: marks of the user are respected", "[remat]") {
           zero_grad(w);
           zero_grad(v);
           const Tensor y = tanh(matmul(x, w));
-          if (mark == Of::saved) save(y);
-          if (mark == Of::recomputed) recompute(y);
+          if (mark == Of::saved) remat::save(y);
+          if (mark == Of::recomputed) remat::recompute(y);
           const Tensor loss = sum(matmul(y, v));
           backward(loss);
           return detach(loss);
@@ -522,11 +522,11 @@ TEST_CASE("remat: a checkpoint that runs again does not mark its values again", 
         const Tensor kept = checkpoint(
             [&w](const Tensor& start) {
               const Tensor inner = dropout(tanh(matmul(start, w)), 0.2);
-              recompute(inner);
+              remat::recompute(inner);
               return exp(inner * 0.1);
             },
             h);
-        save(kept);
+        remat::save(kept);
         h = kept + h;
       }
       const Tensor loss = sum(square(h));

@@ -24,7 +24,7 @@ TEST_CASE("remat: what a product reads again is made by a kernel that reads its 
         zero_grad(first);
         zero_grad(second);
         const Tensor hidden = gelu_tanh(matmul(x, first));
-        recompute(hidden);
+        remat::recompute(hidden);
         const Tensor loss = sum(square(matmul(hidden, second)));
         backward(loss);
         return detach(loss);
@@ -53,7 +53,7 @@ struct GatedNet {
     Tensor h = x;
     for (std::size_t i = 0; i < norms.size(); ++i) {
       const Tensor n = norms[i](h);
-      if (marked) recompute(n);
+      if (marked) remat::recompute(n);
       h = h + dropout(silu(gates[i](n)) * ups[i](n), 0.1);
     }
     const Tensor loss = sum(square(h));

@@ -171,23 +171,23 @@ TEST_CASE("remat: modules and ops are marked by name", "[remat]") {
   Marked report_of;
   const std::string first = "sequential.0", norm = first + ".norm1", other = "sequential.1.norm1";
   const RematReport full = report_of(Remat::full(), [] {}),
-                    saved = report_of(Remat::full(), [&] { save(first); });
+                    saved = report_of(Remat::full(), [&] { remat::save(first); });
   CHECK(recomputed(full, first, "") > 0);
   CHECK(recomputed(saved, first, "") < recomputed(full, first, ""));
   const RematReport unmarked = report_of(Remat::min_cut(), [] {});
-  const RematReport marked = report_of(Remat::min_cut(), [&] { recompute(norm); });
+  const RematReport marked = report_of(Remat::min_cut(), [&] { remat::recompute(norm); });
   CHECK(recomputed(marked, norm, "") > recomputed(unmarked, norm, ""));
   CHECK(recomputed(marked, other, "") == recomputed(unmarked, other, ""));
   CHECK_THAT(to_string(marked), Catch::Contains("    recompute \"sequential.0.norm1\": ") &&
                                     Catch::Contains(" values, the backward pass reads ") &&
                                     Catch::Contains("; marked\n"));
   CHECK(recomputed(unmarked, "", "div") == 0);
-  CHECK(recomputed(report_of(Remat::min_cut(), [] { recompute("div"); }), "", "div") == 2);
+  CHECK(recomputed(report_of(Remat::min_cut(), [] { remat::recompute("div"); }), "", "div") == 2);
 }
 
 TEST_CASE("remat: names that mark nothing, or twice", "[remat]") {
   Marked report_of;
-  CHECK_THAT(error_of([&] { report_of(Remat::full(), [] { save("sequential.0.norm"); }); }),
+  CHECK_THAT(error_of([&] { report_of(Remat::full(), [] { remat::save("sequential.0.norm"); }); }),
              Catch::StartsWith("[step] save expected the name of a module (sequential.0, ") &&
                  Catch::Contains(", sequential.0.norm1, ") &&
                  Catch::Contains(", sequential.1.norm2) or an op (add, ") &&
@@ -195,13 +195,13 @@ TEST_CASE("remat: names that mark nothing, or twice", "[remat]") {
                  Catch::Contains(", where) of the forward pass, got \"sequential.0.norm\" (at "));
   CHECK_THAT(error_of([&] {
                report_of(Remat::full(), [] {
-                 save("div");
-                 recompute("div");
+                 remat::save("div");
+                 remat::recompute("div");
                });
              }),
              Catch::Contains("recompute expected no value that save and recompute both name, "
                              "such as %"));
-  CHECK_THAT(error_of([&] { report_of(Remat::full(), [] { save(""); }); }),
+  CHECK_THAT(error_of([&] { report_of(Remat::full(), [] { remat::save(""); }); }),
              Catch::Contains("got \"\""));
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("remat: a mark without effect is said", "[remat]") {
   Graph graph = traced([&] {
     zero_grad(w);
     const Tensor aside = exp(unread), loss = sum(tanh(matmul(x, w))) + sum(aside);
-    save(aside);
+    remat::save(aside);
     backward(loss);
     return detach(loss);
   });
@@ -237,7 +237,7 @@ TEST_CASE("remat: a mark that cannot be followed says why", "[remat]") {
   CHECK_THAT(
       error_with([&](const Tensor& of) {
         const Tensor y = exp(of * x);
-        recompute(y);
+        remat::recompute(y);
         return y;
       }),
       Catch::Contains("[train] recompute expected a value that the backward pass can compute "
@@ -245,27 +245,29 @@ TEST_CASE("remat: a mark that cannot be followed says why", "[remat]") {
           Catch::Contains("it is a result of the step, or is written in place (at "));
   CHECK_THAT(error_with([&](const Tensor& of) {
                const Tensor factor = state * 2, y = of * factor;
-               recompute(factor);
+               remat::recompute(factor);
                fill_(state, 1);
                return y * y;
              }),
              Catch::Contains("what it is computed from is written to before the backward pass"));
-  CHECK_THAT(error_with([&](const Tensor& of) {
-               recompute(x);
-               return of * x;
-             }),
-             Catch::Contains("[recompute] cannot be part of the compiled function \"train\": "
-                             "expected tensors that the step makes, got f32[8]"));
-  CHECK_THAT(error_with([&](const Tensor& of) {
-               const Tensor y = of * x, z = exp(y);
-               save(z, x);
-               return z;
-             }),
-             Catch::Contains("[save] cannot be part of the compiled function \"train\": expected "
-                             "tensors that the step makes (the latest are ") &&
-                 Catch::Contains(" f32[8] = exp (at ") && Catch::Contains(" f32[8] = mul (at ") &&
-                 Catch::Contains(", got f32[8]"));
-  CHECK_THAT(error_of([] { save(Tensor()); }),
-             Catch::Contains("[save] expected tensors, got an undefined one"));
-  save(x);  // outside of a compiled function
+  CHECK_THAT(
+      error_with([&](const Tensor& of) {
+        remat::recompute(x);
+        return of * x;
+      }),
+      Catch::Contains("[remat::recompute] cannot be part of the compiled function \"train\": "
+                      "expected tensors that the step makes, got f32[8]"));
+  CHECK_THAT(
+      error_with([&](const Tensor& of) {
+        const Tensor y = of * x, z = exp(y);
+        remat::save(z, x);
+        return z;
+      }),
+      Catch::Contains("[remat::save] cannot be part of the compiled function \"train\": expected "
+                      "tensors that the step makes (the latest are ") &&
+          Catch::Contains(" f32[8] = exp (at ") && Catch::Contains(" f32[8] = mul (at ") &&
+          Catch::Contains(", got f32[8]"));
+  CHECK_THAT(error_of([] { remat::save(Tensor()); }),
+             Catch::Contains("[remat::save] expected tensors, got an undefined one"));
+  remat::save(x);  // outside of a compiled function
 }

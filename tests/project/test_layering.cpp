@@ -173,6 +173,7 @@ TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
       "io/dlpack.h",
       "io/npy.h",
       "io/safetensors.h",
+      "io/tensor_file.h",
       "ops/formulas.h",
       "ops/functions.h",
       "ops/literal.h",
