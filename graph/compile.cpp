@@ -19,7 +19,9 @@
 #include "brrr/graph/passes.h"
 #include "brrr/graph/program.h"
 #include "brrr/graph/rematerialize.h"
+#include "brrr/graph/replay_check.h"
 #include "brrr/graph/signature.h"
+#include "brrr/graph/step_entry.h"
 #include "brrr/graph/trace.h"
 #include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/tensor/counted.h"
@@ -29,6 +31,7 @@
 namespace brrr::detail {
 namespace {
 
+using graph::Entry;
 using graph::Graph;
 using graph::Guards;
 using graph::HostConstant;
@@ -43,18 +46,6 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
 }
-
-struct Entry {
-  Signature signature;
-  std::string reason;
-  std::unique_ptr<Program> program;
-  std::optional<Guards> guards;
-  std::vector<HostConstant> host_constants;
-  std::optional<graph::RematReport> remat;  // under a policy
-  std::int64_t calls = 0;
-  int traced_again = 0, renewed = 0, replaced = 0;
-  double trace_ms = 0, plan_ms = 0, first_run_ms = 0;
-};
 
 // Why a call cannot be replayed. Each kind of reason is reported once.
 struct Fallback {
@@ -87,6 +78,11 @@ struct CompiledStep::State {
   void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const StepArguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
+  // Whether replays of a graph give the bits of eager calls.
+  bool has_eager_bits(const Graph& graph) const {
+    return options.mode != Mode::fused ||
+           (graph.device.is_cpu() && options.rounding == Rounding::eager);
+  }
   Fallback too_many_entries(const StepArguments& arguments) const;
   void require_values(const StepArguments& arguments) const;
   std::string reason_for(const Entry& entry) const;
@@ -111,7 +107,7 @@ struct CompiledStep::State {
   std::vector<std::string> eager_reasons;
   std::set<std::string> unfused_reported;  // what runs unfused
   int retraces = 0;
-  unsigned reported = 0;                   // kinds of fallback already reported on stderr, as bits
+  unsigned reported = 0;  // kinds of fallback already reported on stderr, as bits
 };
 
 const Program& CompiledStep::State::program(int entry) const {
@@ -119,7 +115,6 @@ const Program& CompiledStep::State::program(int entry) const {
     fail("[{}] expected an entry below {}, got {}; call the step first", options.name,
          entries.size(), entry);
   }
-  int retraces = 0;
   return *entries[entry]->program;
 }
 
@@ -235,6 +230,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
+  if (options.verify > 0) entry->traced = std::make_shared<graph::TracedCalls>(graph);
   const auto traced = std::chrono::steady_clock::now();
 #ifndef NDEBUG
   graph::verify(graph, "trace");
@@ -361,17 +357,6 @@ Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
   return entries.back().get();
 }
 
-// Traces again and replaces a stale entry. An entry is stale if memory that it reads was replaced,
-// or if leaves have gradient tensors of other layouts than those it reads: no later call can match
-// it.
-Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments,
-                                    const StepFunction& function, bool replaced) {
-  report_retrace(replaced ? stale.guards->replacement(stale.program->graph())
-                          : stale.program->difference_of_gradients());
-  auto entry = trace_and_plan(arguments, function);
-  entry->reason = stale.reason;
-  entry->calls = stale.calls;
-  entry->traced_again = stale.traced_again + !replaced;
 // A step that is traced again and again is slower than the function. From the third time on it
 // counts as one that cannot be replayed.
 void CompiledStep::State::report_retrace(const std::string& why) {
@@ -387,6 +372,17 @@ void CompiledStep::State::report_retrace(const std::string& why) {
   std::fputs(line.c_str(), stderr);
 }
 
+// Traces again and replaces a stale entry. An entry is stale if memory that it reads was replaced,
+// or if leaves have gradient tensors of other layouts than those it reads: no later call can match
+// it.
+Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments,
+                                    const StepFunction& function, bool replaced) {
+  report_retrace(replaced ? stale.guards->replacement(stale.program->graph())
+                          : stale.program->difference_of_gradients());
+  auto entry = trace_and_plan(arguments, function);
+  entry->reason = stale.reason;
+  entry->calls = stale.calls;
+  entry->traced_again = stale.traced_again + !replaced;
   entry->replaced = stale.replaced + replaced;
   entry->renewed = stale.renewed;
   stale = std::move(*entry);
@@ -406,8 +402,10 @@ std::string CompiledStep::State::reason_for(const Entry& entry) const {
 
 std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
                                               const StepFunction& function) {
-  // Called by a step that is being traced, this step becomes part of that trace.
-  if (options.mode == Mode::eager || Trace::on_this_thread()) return function(arguments.tensors);
+  // Called by a step that is being traced or verified, this step is part of it.
+  if (options.mode == Mode::eager || Trace::on_this_thread() ||
+      graph::ReplayCheck::on_this_thread())
+    return function(arguments.tensors);
   const std::lock_guard lock(mutex);
   require_values(arguments);
   if (current_cpu_queue())
@@ -421,6 +419,15 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
   // Locked because other threads may change the gradients of the same leaves.
   std::unique_lock gradients(autograd::accumulation_mutex());
   Entry* found = find_or_trace(arguments, function);
+  std::optional<graph::ReplayCheck> check;
+  if (found && found->verified < options.verify) {
+    check.emplace(options.name, found->traced, found->program->graph(), arguments.tensors,
+                  has_eager_bits(found->program->graph()));
+    gradients.unlock();
+    check->run_eagerly(function);
+    gradients.lock();
+    found = find_or_trace(arguments, function);
+  }
   // The leaves have new gradient tensors, the copies: trace again with these.
   if (found && found->program->copy_accumulated_gradients())
     found = find_or_trace(arguments, function);
@@ -438,6 +445,10 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
   if (is_first) start = std::chrono::steady_clock::now();
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   if (is_first) found->first_run_ms = milliseconds_since(start);
+  if (check) {
+    check->compare(results);
+    if (++found->verified == options.verify) found->traced.reset();
+  }
   ++found->calls;
   all_replays.fetch_add(1, std::memory_order_relaxed);
   return results;
@@ -445,6 +456,8 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
 
 CompiledStep::CompiledStep(CompileOptions options)
     : state_(std::make_unique<State>(std::move(options))) {
+  if (state_->options.verify < 0)
+    fail("[compile] expected a number of calls to verify, got {}", state_->options.verify);
   if (state_->options.most_entries < 1)
     fail("[compile] expected at least one entry, got {}", state_->options.most_entries);
 }
@@ -461,31 +474,11 @@ CompileReport CompiledStep::report() const {
   const std::lock_guard lock(state_->mutex);
   CompileReport report;
   for (const auto& entry : state_->entries) {
-    const Program& program = *entry->program;
-    CompiledEntry line;
+    CompiledEntry line = graph::report_of(*entry->program);
     line.mode = state_->options.mode;
     line.signature = entry->signature.text;
-    line.reason = entry->reason;
-    if (entry->traced_again > 0)
-      line.reason += fmt::format(
-          "; traced again {}, since a gradient that the step looks at "
-          "was another tensor",
-          counted(entry->traced_again, "time"));
-    if (entry->replaced > 0)
-      line.reason += fmt::format("; traced again {}, since parameters were packed or moved",
-                                 counted(entry->replaced, "time"));
-    if (entry->renewed > 0)
-      line.reason += fmt::format(
-          "; gradients in new memory {}, since the caller still had references to the last ones",
-          counted(entry->renewed, "time"));
+    line.reason = reason_of(*entry);
     line.calls = entry->calls;
-    line.nodes = static_cast<int>(program.launches().size());
-    line.lanes = program.plan().lanes;
-    line.arena_bytes = program.plan().arena_bytes;
-    line.least_bytes = program.plan().least_bytes;
-    line.constant_bytes = program.memory().constant_bytes();
-    line.kept_bytes = program.memory().gradient_bytes() + line.constant_bytes;
-    line.result_bytes = program.result_bytes();
     if (entry->remat) {
       line.recomputed_calls = entry->remat->recomputed_calls;
       line.arena_bytes_without_remat = entry->remat->baseline.peak_bytes;
@@ -493,14 +486,6 @@ CompileReport CompiledStep::report() const {
     line.trace_ms = entry->trace_ms;
     line.plan_ms = entry->plan_ms;
     line.first_run_ms = entry->first_run_ms;
-    const graph::Executor::Stats stats = program.stats();
-    line.launches = stats.nodes;
-    line.scratch_bytes = stats.scratch_bytes;
-    line.kernel_bytes = stats.kernel_bytes;
-    line.capture_ms = stats.capture_ms;
-    line.predicted = program.prediction().step;
-    line.roofline = program.prediction().roofline;
-    line.calibrated = program.prediction().ceilings->calibrated();
     report.entries.push_back(std::move(line));
   }
   report.eager_calls = state_->eager_calls;
@@ -593,6 +578,7 @@ std::vector<LaunchCost> CompiledStep::launches(int entry) const {
 void CompiledStep::clear() {
   const std::lock_guard lock(state_->mutex);
   state_->entries.clear();
+  state_->retraces = 0;
   state_->arena = std::make_shared<graph::Arena>();
 }
 

@@ -95,6 +95,26 @@ struct CompileOptions {
   bool lanes = true;
   // Programmatic dependent launch: CUDA sets a kernel up while the previous one ends.
   bool programmatic = true;
+  // Before so many first calls of each entry the function also runs eagerly. The state of the step
+  // (captured tensors, arguments, gradients, generators) is copied and restored in between, and
+  // what the replay gives is compared: bit for bit, or in fused steps on CUDA or with
+  // Rounding::fast, to 2 % of the root mean square of a tensor. A difference throws a VerifyError,
+  // with the state as it was before the call. What the function does beside (prints, counts, ops
+  // with effects) it does again.
+  int verify = 0;
+};
+
+// A replay differs from the function: a value of the host, or a tensor, that changed since the
+// trace is the same in every replay, or a kernel is wrong.
+class VerifyError : public Error {
+ public:
+  VerifyError(const std::string& message, std::string op, std::string where)
+      : Error(message), op_(std::move(op)), where_(std::move(where)) {}
+  const std::string& op() const { return op_; }        // the first call that differs; "" unknown
+  const std::string& where() const { return where_; }  // "train.cpp:12 in train_step"
+
+ private:
+  std::string op_, where_;
 };
 
 // One traced form of a step.

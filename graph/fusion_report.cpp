@@ -227,6 +227,26 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
   return text;
 }
 
+CompiledEntry report_of(const Program& program) {
+  CompiledEntry line;
+  line.nodes = static_cast<int>(program.launches().size());
+  line.lanes = program.plan().lanes;
+  line.arena_bytes = program.plan().arena_bytes;
+  line.least_bytes = program.plan().least_bytes;
+  line.constant_bytes = program.memory().constant_bytes();
+  line.kept_bytes = program.memory().gradient_bytes() + line.constant_bytes;
+  line.result_bytes = program.result_bytes();
+  const Executor::Stats stats = program.stats();
+  line.launches = stats.nodes;
+  line.scratch_bytes = stats.scratch_bytes;
+  line.kernel_bytes = stats.kernel_bytes;
+  line.capture_ms = stats.capture_ms;
+  line.predicted = program.prediction().step;
+  line.roofline = program.prediction().roofline;
+  line.calibrated = program.prediction().ceilings->calibrated();
+  return line;
+}
+
 void check_required(const Graph& before, const Graph& fused, const std::string& name) {
   if (before.required.empty()) return;
   const Flow flow(before);

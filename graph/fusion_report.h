@@ -4,10 +4,15 @@
 #include <string>
 #include <vector>
 
+#include <brrr/graph/compile.h>
 #include <brrr/graph/generated_kernel.h>
 #include <brrr/graph/prediction.h>
+#include <brrr/graph/program.h>
 
 namespace brrr::graph {
+
+// The plan, memory and prediction of a program.
+CompiledEntry report_of(const Program& program);
 
 // The edges of a fused graph, with names and source lines.
 std::vector<UnfusedEdge> describe_unfused(const Graph& graph);

@@ -42,10 +42,11 @@ std::uint32_t next_serial() {
 
 // A traced tensor was used on a thread that traces nothing, or in another trace.
 [[noreturn]] void refuse_stale(const char* op, const Tensor& x) {
-  fail(
-      "[{}] expected a tensor with values, got {} of a step that was traced, which has none: "
-      "return it from the step, or write to a tensor from outside with copy_",
-      op, x.describe());
+  throw StaleTensor(
+      fmt::format("[{}] expected a tensor with values, got {} of a step that was traced, which has "
+                  "none: return it from the step, or write to a tensor from outside with copy_",
+                  op, x.describe()),
+      CallSite::here());
 }
 
 void require_ordering_of_trace(const char* what) {

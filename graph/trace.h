@@ -14,8 +14,15 @@
 #include <brrr/dispatch/keys.h>
 #include <brrr/dispatch/tracing.h>
 #include <brrr/graph/ir.h>
+#include <brrr/tensor/error.h>
 
 namespace brrr::graph {
+
+// A traced tensor was used outside of its trace.
+struct StaleTensor : Error {
+  StaleTensor(const std::string& message, const CallSite& at) : Error(message), site(at) {}
+  CallSite site;
+};
 
 class Trace final : public TraceListener {
  public:

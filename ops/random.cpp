@@ -196,9 +196,18 @@ RandomPlaces random_places() {
   for (int i = 0; i < RandomPlaces::kGenerators; ++i) {
     const RandomState& state = generators->states[i];
     places.place[i] = state.place;
+    places.base[i] = state.base;
     places.version[i] = state.defined() ? state.tensor().version() : 0;
   }
   return places;
+}
+
+void rewind_random(const RandomPlaces& places) {
+  const Locked generators;
+  for (int i = 0; i < RandomPlaces::kGenerators; ++i) {
+    generators->states[i].place = places.place[i];
+    generators->states[i].base = places.base[i];
+  }
 }
 
 RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()) {

@@ -18,9 +18,12 @@ struct RandomPlaces {
   static constexpr int kGenerators = 2 * kMaxDevices;
 
   std::int64_t place[kGenerators];
+  std::int64_t base[kGenerators];      // as the tensors have it
   std::uint32_t version[kGenerators];  // of the seed and step
 };
 RandomPlaces random_places();
+// Returns to `places`; the caller has restored the bytes of the generators' tensors.
+void rewind_random(const RandomPlaces& places);
 
 // Scope in which draws repeat those made from `places` on, for a recomputation; afterwards the
 // generators continue as before. Throws if a seed or a step has changed since.
