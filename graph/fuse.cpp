@@ -21,6 +21,17 @@ namespace brrr::graph {
 
 using std::int64_t;
 
+namespace {
+
+// Whether the CPU's own kernel of a call moves elements faster than a fused kernel: a tile of a
+// concatenation would have every part computed for all of its elements.
+bool is_moved_by_own_kernel(const Node& node) {
+  return is_scattered_copy(node) || gathers_rows(node) ||
+         op_info(node.call.op).algebra == Algebra::concatenation;
+}
+
+}  // namespace
+
 void Fusion::group() {
   std::iota(group_of_.begin(), group_of_.end(), 0);
   const int calls = static_cast<int>(graph_.nodes.size());
@@ -29,7 +40,7 @@ void Fusion::group() {
     opaque_[i] = !is_fusable(node) || graph_.apart.contains(node.number) ||
                  is_made_in_place(graph_, node) ||
                  (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
-                 (graph_.device.is_cpu() && (is_scattered_copy(node) || gathers_rows(node)));
+                 (graph_.device.is_cpu() && is_moved_by_own_kernel(node));
     work_[i] = work_of(node, graph_.device);
     if (opaque_[i]) {
       groups_[i].members.push_back({i, {}, {}});
@@ -277,9 +288,11 @@ std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
       return reject(WhyNotFused::few_rows);
     if (!push(to, *c, from)) return reject(WhyNotFused::unequal_rows);
   } else {
-    // Elements outside of the bounds would be computed in vain.
+    // Elements outside of the bounds would be computed in vain, which costs the CPU more than
+    // to pass those inside through its caches.
     const bool once = bounds.empty() && !repeats(*c, to);
-    if (!once && !is_cheap(from)) return reject(WhyNotFused::recomputes);
+    if (!once && (!is_cheap(from) || (graph_.device.is_cpu() && !bounds.empty())))
+      return reject(WhyNotFused::recomputes);
     if (is_needed_outside(from, to)) {
       if (!once || !covers(*c, to, from)) return reject(WhyNotFused::needed_outside);
       if (is_awaited_outside(from, to) && !is_worth_storing(from, to))

@@ -77,6 +77,22 @@ BRRR_SCALAR_FN T scalar_of(const Arguments& a, int number) {
 BRRR_SCALAR_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
 BRRR_SCALAR_FN i64 padded(i64 n) { return (n + kGroup - 1) & -kGroup; }
 
+// n elements, adjacent or every `stride`-th one, to adjacent registers. Fewer than a group are
+// copied one by one: memmove, or the tests before a loop of vectors, would take longer.
+template <class V, class T>
+BRRR_SCALAR_FN void copy_run(V* to, const T* from, i64 stride, i64 n) {
+  if (n < kGroup) {
+    for (i64 i = 0; i < n; ++i) {
+      to[i] = narrow<V>(widen(from[i * stride]));
+      asm volatile("");  // not vectorized
+    }
+  } else if (stride == 1) {
+    convert_loop<V, T>(to, from, n);
+  } else {
+    for (i64 i = 0; i < n; ++i) to[i] = narrow<V>(widen(from[i * stride]));
+  }
+}
+
 // Elements [place, place + n) of an operand in registers V: `buffer`, or its own memory.
 template <class V, class T>
 BRRR_ONCE_A_TILE const V* read(const StridedSpace& space, int operand, const Coordinates& place,
@@ -89,13 +105,11 @@ BRRR_ONCE_A_TILE const V* read(const StridedSpace& space, int operand, const Coo
   each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
     const T* from = base + offset;
     V* to = buffer + first;
-    if (stride == 1) {
-      convert_loop<V, T>(to, from, run);
-    } else if (stride == 0) {
+    if (stride == 0) {
       const V value = narrow<V>(widen(*from));
       for (i64 i = 0; i < run; ++i) to[i] = value;
     } else {
-      for (i64 i = 0; i < run; ++i) to[i] = narrow<V>(widen(from[i * stride]));
+      copy_run(to, from, stride, run);
     }
   });
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
@@ -112,54 +126,74 @@ BRRR_FN const i64* offsets(const StridedSpace& space, int operand, const Coordin
   return buffer;
 }
 
-// Where elements are not 0: those whose coordinate is at least `low` and below `high`. `at` has the
-// coordinate of each element, less `base`; neighbours differ by `step`.
-struct CoordinateRange {
-  const i64* at;
-  i64 step, base, low, high;
-
-  BRRR_SCALAR_FN bool has(i64 i) const { return at[i] + base >= low && at[i] + base < high; }
+// Where elements are not 0: at coordinates from `low` on, below `high`. Operand `index` of the space
+// has the coordinate of an element, less `base`.
+struct CoordinateBound {
+  int index;
+  i64 base, low, high;
 };
-// The same of an operand with bounds: `buffer`, with 0 outside of them.
+// The same as `read` of an operand with bounds: `buffer`, with 0 outside of them.
 template <int N, class V, class T>
-BRRR_ONCE_A_TILE const V* read_within(const StridedSpace& space, int operand,
-                                      const Coordinates& place, const T* base, i64 n, V* buffer,
-                                      const CoordinateRange (&bounds)[N]) {
-  const i64 stride = space.inner_stride(operand);
-  each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
+BRRR_ONCE_A_TILE const V* read_within(const StridedSpace& space, int operand, Coordinates place,
+                                      const T* base, i64 n, V* buffer,
+                                      const CoordinateBound (&bounds)[N]) {
+  const int inner = space.rank - 1, outer = inner > 0 ? inner - 1 : 0;
+  const i64 row = space.size[inner], stride = space.stride[operand][inner],
+            next = inner > 0 ? space.stride[operand][outer] : 0;
+  // Of coordinates, from element to element and from row to row.
+  i64 step[N], next_at[N];
+  bool is_plane = inner > 0 && next == row * stride;  // rows that are in or out as a whole
+  bool is_range = true, are_alike = true;             // of rows
+  for (int k = 0; k < N; ++k) {
+    step[k] = space.stride[bounds[k].index][inner];
+    next_at[k] = inner > 0 ? space.stride[bounds[k].index][outer] : 0;
+    is_plane &= step[k] == 0 && (next_at[k] == 0 || next_at[k] == 1);
+    is_range &= step[k] == 0 || step[k] == 1;
+    are_alike &= next_at[k] == 0;
+  }
+  for (i64 i = 0; i < padded(n); ++i) buffer[i] = V(0);
+  for (i64 done = 0; done < n;) {
+    // The rest of a row, or of a plane, or whole rows.
+    const i64 lead = place.at[inner], rest = n - done;
+    i64 run = least(row - lead, rest), rows = 1;
+    const i64 left = inner > 0 ? space.size[outer] - place.at[outer] : 1;
+    if (is_plane) {
+      run = least(left * row - lead, rest);
+    } else if (are_alike && lead == 0) {
+      rows = least(left, rest / row);
+      if (rows == 0) rows = 1;
+    }
+    const T* from = base + place.offset(space, operand);
     i64 begin = 0, end = run;
-    bool is_range = true;
-    for (const CoordinateRange& bound : bounds) {
-      const i64 at = bound.at[first] + bound.base;
-      if (bound.step == 0) {
-        if (at < bound.low || at >= bound.high) end = 0;
-      } else if (bound.step == 1) {
-        if (bound.low - at > begin) begin = bound.low - at;
-        end = least(end, bound.high - at);
-      } else {
-        is_range = false;
+    for (int k = 0; k < N; ++k) {
+      const i64 at = place.offset(space, bounds[k].index) + bounds[k].base;
+      const bool by_rows = is_plane && next_at[k] == 1;
+      if (by_rows || step[k] == 1) {
+        const i64 unit = by_rows ? row : 1, first = by_rows ? at * row + lead : at;
+        if (bounds[k].low * unit - first > begin) begin = bounds[k].low * unit - first;
+        end = least(end, bounds[k].high * unit - first);
+      } else if (step[k] == 0 && (at < bounds[k].low || at >= bounds[k].high)) {
+        end = 0;
       }
     }
-    V* to = buffer + first;
-    if (!is_range) {
+    if (is_range) {
+      for (i64 r = 0; begin < end && r < rows; ++r)
+        copy_run(buffer + done + begin + r * row, from + begin * stride + r * next, stride,
+                 end - begin);
+    } else {
+      rows = 1;
       for (i64 i = 0; i < run; ++i) {
         bool has = true;
-        for (const CoordinateRange& bound : bounds) has &= bound.has(first + i);
-        to[i] = has ? narrow<V>(widen(base[offset + i * stride])) : V(0);
+        for (int k = 0; k < N; ++k) {
+          const i64 at = place.offset(space, bounds[k].index) + bounds[k].base + i * step[k];
+          has &= at >= bounds[k].low && at < bounds[k].high;
+        }
+        if (has) buffer[done + i] = narrow<V>(widen(from[i * stride]));
       }
-      return;
     }
-    begin = least(begin, run);
-    if (end < begin) end = begin;
-    for (i64 i = 0; i < begin; ++i) to[i] = V(0);
-    const T* from = base + offset;
-    if (stride == 1) {
-      convert_loop<V, T>(to + begin, from + begin, end - begin);
-    } else {
-      for (i64 i = begin; i < end; ++i) to[i] = narrow<V>(widen(from[i * stride]));
-    }
-    for (i64 i = end; i < run; ++i) to[i] = V(0);
-  });
+    done += run * rows;
+    place.advance(space, run * rows);
+  }
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
   return buffer;
 }
@@ -269,7 +303,7 @@ BRRR_ONCE_A_TILE void write(const StridedSpace& space, int operand, const Coordi
   const i64 stride = space.inner_stride(operand);
   each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
     T* to = base + offset;
-    if (stride == 1) {
+    if (stride == 1 && run >= kGroup) {
       convert_loop<T, V>(to, values + first, run);  // nothing where they are there already
     } else {
       for (i64 i = 0; i < run; ++i) to[i * stride] = narrow<T>(values[first + i]);

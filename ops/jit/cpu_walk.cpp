@@ -26,7 +26,6 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
                  const CpuOrder& order) {
   CpuWalk walk;
   walk.by_columns = order.by_columns;
-  if (body.has_bounds()) return walk;  // their reads walk through any tile
   walk.run = order.run;
   walk.piece = order.piece;
   const int inputs = static_cast<int>(body.inputs.size()),
@@ -35,7 +34,8 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
     const int first_input = body.reduces() ? 0 : outputs,
               first_output = body.reduces() ? static_cast<int>(body.reads()) : 0;
     for (int i = 0; i < inputs; ++i) {
-      if (!pieces::is_address(body, static_cast<std::size_t>(i))) f(first_input + i);
+      const auto at = static_cast<std::size_t>(i);
+      if (!pieces::is_address(body, at) && body.inputs[at].bounds.empty()) f(first_input + i);
     }
     for (int o = 0; o < outputs; ++o) f(first_output + o);
   };
@@ -43,6 +43,7 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
     each_memory([&](int k) { walk.direct |= std::uint32_t{is_contiguous(space, k)} << k; });
     return walk;
   }
+  if (body.has_bounds()) return walk;  // their reads walk through any tile
   const StridedSpace& along = walk.by_columns ? space : reduced;
   if (walk.by_columns) {
     walk.tile = columns_of_tile(space.inner_size());

@@ -62,7 +62,6 @@ class Tile {
       if (needs_array(value) && !is_known(value) && !is_shared(value))
         buffer(body_.value(value).dtype, array(value));
     }
-    for (const int index : bounding()) buffer(i64, fmt::format("c{}_{}", number_, index));
     for (const std::size_t input : addressed()) buffer(i64, fmt::format("g{}_{}", number_, input));
     for (const int r : pass_.reductions) {
       if (is_converted(r)) buffer(body_.value(r).type, operand_array(r));
@@ -243,29 +242,15 @@ class Tile {
     return fmt::format("reinterpret_cast<{}u8*>({})", name == "in" ? "const " : "", at);
   }
 
-  // Coordinates that bound inputs of this pass.
-  std::vector<int> bounding() const {
-    std::vector<int> list;
-    for (const int value : pass_.elements) {
-      if (body_.value(value).kind != Kind::input) continue;
-      const auto input = static_cast<std::size_t>(body_.value(value).number);
-      for (const Body::Bound& bound : body_.inputs[input].bounds) {
-        if (std::find(list.begin(), list.end(), bound.index) == list.end())
-          list.push_back(bound.index);
-      }
-    }
-    return list;
-  }
   std::size_t index_operand(int index) const {
     return input_operand(body_.inputs.size() + static_cast<std::size_t>(index));
   }
-  // ", {{coordinates, step, base, low, high}, ...}" of an input with bounds.
+  // ", {{index, base, low, high}, ...}" of an input with bounds.
   std::string bounds_of(std::size_t input) const {
     std::string text;
     for (const Body::Bound& bound : body_.inputs[input].bounds) {
       const std::size_t operand = index_operand(bound.index);
-      text += fmt::format("{}{{b_c{}_{}, {}.inner_stride({}), {}, s{}, s{}}}",
-                          text.empty() ? ", {" : ", ", number_, bound.index, walked_.space, operand,
+      text += fmt::format("{}{{{}, {}, s{}, s{}}}", text.empty() ? ", {" : ", ", operand,
                           walked_.offset(operand), bound.low, bound.high);
     }
     return text.empty() ? text : text + "}";
@@ -273,10 +258,6 @@ class Tile {
 
   std::string reads() const {
     std::string text;
-    for (const int index : bounding()) {
-      text += fmt::format("  offsets({0}, {1}, {2}, n, b_c{3}_{4});\n", walked_.space,
-                          index_operand(index), walked_.place, number_, index);
-    }
     for (const int value : pass_.elements) {
       const BodyValue& v = body_.value(value);
       const std::string name = array(value);

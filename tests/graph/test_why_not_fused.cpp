@@ -76,6 +76,16 @@ TEST_CASE("each edge that is not fused has its reason", "[fuse]") {
          const Tensor x = exp(a[0]);
          return Tensors{x, narrow(x, 1, 2, 5) * 3.0};
        }},
+      {"exp -> cat: opaque call cat, mul -> cat: opaque call cat",
+       {{8, 10}, {8, 6}},
+       [](const Tensors& a) {
+         return Tensors{cat({exp(a[0]), a[1] * 2.0}, 1)};
+       }},
+      {"exp -> unslice: recomputes too much, mul -> unslice: recomputes too much",
+       {{8, 10}, {8, 6}},
+       [](const Tensors& a) {
+         return Tensors{unslice(exp(a[0]), 1, 0, 16) + unslice(a[1] * 2.0, 1, 10, 16)};
+       }},
       {"sum -> mul: part of the rows",
        {{9, 70}},
        [](const Tensors& a) { return Tensors{narrow(sum(a[0], {1}), 0, 2, 3) * 2.0}; }},

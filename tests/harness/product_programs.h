@@ -20,6 +20,7 @@ struct Program {
   bool exact = true;        // eager's bits: no sums in another order
   int more_on_cuda = 0;     // kernels
   double f32_error = 2e-6;  // of an inexact program
+  int more_on_cpu = 0;      // kernels
 };
 
 // Products with what precedes and follows them, where the device has generated products: one kernel
