@@ -113,14 +113,16 @@ class CpuBodyKernel final : public BodyKernel {
     jit::CpuFault first;
   };
 
-  // Blocks of the one row, then all of them together.
+  // Blocks of the one row, or of each tile of columns, then all of them together.
   void run_split(jit::CpuArguments& arguments, Faults& faults) const {
     const auto& values = spec_->body.values;
-    const std::int64_t blocks = (reduced_.count() - 1) / order_.block + 1;
+    const std::int64_t tiles = walk_.by_columns ? (space_.count() - 1) / walk_.tile + 1 : 1,
+                       blocks = tiles * ((reduced_.count() - 1) / order_.block + 1);
     const auto reductions = std::count_if(values.begin(), values.end(), [](const auto& value) {
       return value.kind == jit::BodyValue::Kind::reduction;
     });
-    const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions}, cpu);
+    const std::int64_t each = walk_.by_columns ? walk_.tile : 1;  // accumulators
+    const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions * each}, cpu);
     arguments.parts = static_cast<std::uint64_t*>(parts.data());
     parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
       call(arguments, begin, end, faults);

@@ -52,11 +52,15 @@ struct CpuWalk {
   // Elements of every tile where their number is a constant of the source: those of a row, or of
   // so many adjacent rows, of which ranges are multiples. 0: any number.
   std::int64_t tile = 0;
+  std::int64_t rest = 0;  // of adjacent rows: how many the last tile has, if not as many
+  // Of such rows in a tile, or by columns of elements of each row, where several fit. 1: one.
+  std::int64_t lines = 1;
+  bool keeps = false;               // a tile has all elements of its rows: passes share its arrays
   bool linear = false;              // of such a tile: every operand has one stride in it
   std::uint32_t direct = 0;         // bits: operands that are contiguous in every tile
   std::int64_t run = 0, piece = 0;  // of a tile that is a row, as CpuOrder has them
-  // There is one row. Ranges are of its blocks, which leave their accumulators in `parts`; the
-  // empty range combines them.
+  // There is one row, or by columns a tile of many elements. Ranges are of blocks, which leave
+  // their accumulators in `parts`; the empty range combines them.
   bool splits = false;
 };
 CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace& reduced,

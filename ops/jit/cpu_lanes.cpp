@@ -67,8 +67,7 @@ bool needs_lanes(const Body& body, int number) {
   const BodyValue& value = body.value(number);
   // Lanes round to f16 in two instructions, where other loops take some twenty.
   const bool is_rounded_to_f16 = value.dtype == f16 && is_rounded(body, number);
-  return (calls_function(value.text) || selects_twice(value.text.c_str()) ||
-          is_rounded_to_f16) &&
+  return (calls_function(value.text) || selects_twice(value.text.c_str()) || is_rounded_to_f16) &&
          has_lanes_form(value);
 #else
   (void)body, (void)number;

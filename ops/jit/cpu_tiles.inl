@@ -126,8 +126,8 @@ BRRR_FN const i64* offsets(const StridedSpace& space, int operand, const Coordin
   return buffer;
 }
 
-// Where elements are not 0: at coordinates from `low` on, below `high`. Operand `index` of the space
-// has the coordinate of an element, less `base`.
+// Where elements are not 0: at coordinates from `low` on, below `high`. Operand `index` of the
+// space has the coordinate of an element, less `base`.
 struct CoordinateBound {
   int index;
   i64 base, low, high;
@@ -258,6 +258,33 @@ BRRR_ONCE_A_TILE void write_strided(T* to, i64 stride, i64 n, const V* values) {
 }
 static BRRR_ONCE_A_TILE const i64* offsets_strided(i64 stride, i64 n, i64* buffer) {
   for (i64 i = 0; i < n; ++i) buffer[i] = i * stride;
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+
+// or several lines of N elements, each with one stride, and one from line to line.
+template <i64 N, class V, class T>
+BRRR_ONCE_A_TILE const V* read_lines(const T* from, i64 stride, i64 next, i64 lines, i64 n,
+                                     V* buffer) {
+  for (i64 line = 0; line < lines; ++line) {
+    const T* at = from + line * next;
+    V* to = buffer + line * N;
+    for (i64 i = 0; i < N; ++i) to[i] = narrow<V>(widen(at[i * stride]));
+  }
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+template <i64 N, class V, class T>
+BRRR_ONCE_A_TILE void write_lines(T* to, i64 stride, i64 next, i64 lines, const V* values) {
+  for (i64 line = 0; line < lines; ++line) {
+    for (i64 i = 0; i < N; ++i) to[line * next + i * stride] = narrow<T>(values[line * N + i]);
+  }
+}
+template <i64 N>
+BRRR_ONCE_A_TILE const i64* offsets_lines(i64 stride, i64 next, i64 lines, i64 n, i64* buffer) {
+  for (i64 line = 0; line < lines; ++line) {
+    for (i64 i = 0; i < N; ++i) buffer[line * N + i] = line * next + i * stride;
+  }
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
   return buffer;
 }
@@ -477,6 +504,49 @@ template <class A>
 struct Total {
   A total;
 };
+// Of each of several rows of N elements that follow one another. Short rows, which are folded
+// element by element, go side by side.
+template <class R, i64 N, class A, class V>
+BRRR_ONCE_A_TILE void fold_rows(Total<A>* to, const V* values, i64 rows, i64 run, i64 piece) {
+  i64 r = 0;
+  if constexpr (N < kLanes) {
+    for (; run >= N && piece >= N && r + kGroup <= rows; r += kGroup, values += kGroup * N) {
+      A totals[kGroup];
+      for (i64 j = 0; j < kGroup; ++j) totals[j] = R::template identity<A>();
+      for (i64 i = 0; i < N; ++i) {
+        V column[kGroup];
+        for (i64 j = 0; j < kGroup; ++j) column[j] = values[j * N + i];
+        BRRR_INDEPENDENT_ITERATIONS
+#pragma GCC unroll 1  // vectors
+        for (i64 j = 0; j < kGroup; ++j)
+          totals[j] =
+              R::template combine<A>(totals[j], R::template map<A>(static_cast<A>(column[j])));
+      }
+      for (i64 j = 0; j < kGroup; ++j) to[r + j].total = totals[j];
+    }
+  }
+  for (; r < rows; ++r, values += N) to[r].total = folded<R, A>(values, N, run, piece);
+}
+// Adds rows of N elements to a row of accumulators, in order: four at a time, which are stored less
+// often.
+template <class R, i64 N, class A, class V>
+BRRR_ONCE_A_TILE void fold_columns(A* to, const V* values, i64 rows) {
+  const auto with = [](A x, V value) {
+    return R::template combine<A>(x, R::template map<A>(static_cast<A>(value)));
+  };
+  i64 r = 0;
+  for (; r + 4 <= rows; r += 4, values += 4 * N) {
+    BRRR_INDEPENDENT_ITERATIONS
+    for (i64 i = 0; i < N; ++i) {
+      A x = with(with(to[i], values[i]), values[N + i]);
+      to[i] = with(with(x, values[2 * N + i]), values[3 * N + i]);
+    }
+  }
+  for (; r < rows; ++r, values += N) {
+    BRRR_INDEPENDENT_ITERATIONS
+    for (i64 i = 0; i < N; ++i) to[i] = with(to[i], values[i]);
+  }
+}
 
 // The place of the element that comes first: NaN before everything else, of equals the lower one.
 template <class R, class A>

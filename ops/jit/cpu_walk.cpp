@@ -9,11 +9,15 @@ namespace {
 
 using std::int64_t;
 
-// The number of adjacent rows in a tile: it divides all of them, and leaves some tiles for several
-// threads. 0: none does.
+constexpr int64_t kTile = 512;  // as in cpu_tiles.inl
+
+constexpr int64_t kGroup = 8;
+
+// The number of adjacent rows in a tile, of which some are left for several threads: it divides all
+// of them if it can be a multiple of a group. 0: it does not.
 int64_t columns_of_tile(int64_t columns) {
-  constexpr int64_t kGroup = 8, kFew = 64, kMost = 512;
-  const int64_t most = std::min(kMost, std::max(kFew, columns / 2));
+  constexpr int64_t kFew = 64;
+  const int64_t most = std::min(kTile, std::max(kFew, columns / 2));
   for (int64_t tile = most / kGroup * kGroup; tile > 0; tile -= kGroup) {
     if (columns % tile == 0) return tile;
   }
@@ -45,22 +49,46 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
   }
   if (body.has_bounds()) return walk;  // their reads walk through any tile
   const StridedSpace& along = walk.by_columns ? space : reduced;
+  const StridedSpace& across = walk.by_columns ? reduced : space;
+  const bool passes_once =
+      pieces::passes_of(body).size() == 1 &&
+      std::none_of(body.values.begin(), body.values.end(),
+                   [](const BodyValue& value) { return value.kind == BodyValue::Kind::arg; });
+  const int64_t elements = reduced.count();
   if (walk.by_columns) {
-    walk.tile = columns_of_tile(space.inner_size());
+    // Threads share blocks of elements; or, where there is work for several, tiles of rows.
+    constexpr int64_t kWork = 1 << 14;  // elements that are worth another thread
+    const int64_t columns = space.inner_size();
+    const bool is_whole = columns <= kTile;
+    walk.splits = elements > order.block && passes_once;
+    if (!is_whole || !(walk.splits || elements * space.count() <= kWork))
+      walk.tile = columns_of_tile(columns);
+    if (walk.tile == 0 && is_whole) walk.tile = columns;
+    if (walk.tile == 0 && space.rank == 1) {
+      const int64_t tiles = (columns - 1) / kTile + 1;
+      walk.tile = ((columns - 1) / tiles / kGroup + 1) * kGroup;
+      walk.rest = columns % walk.tile;
+    }
+    walk.splits &= walk.tile > 0;
   } else {
     // Arrays of a row stay in the second cache.
     constexpr int64_t kMostElements = 8192, kMostBytes = 256 << 10;
     const auto arrays = static_cast<int64_t>(2 * body.values.size());
-    const int64_t elements = reduced.count();
-    walk.splits =
-        space.count() == 1 && elements > order.block && pieces::passes_of(body).size() == 1 &&
-        std::none_of(body.values.begin(), body.values.end(),
-                     [](const BodyValue& value) { return value.kind == BodyValue::Kind::arg; });
+    walk.splits = space.count() == 1 && elements > order.block && passes_once;
     if (elements <= kMostElements && elements * arrays * 4 <= kMostBytes) walk.tile = elements;
   }
   walk.linear = walk.tile > 0 && (walk.by_columns || reduced.rank == 1);
   if (walk.linear) {
-    each_memory([&](int k) { walk.direct |= std::uint32_t{along.inner_stride(k) == 1} << k; });
+    walk.lines = std::min(kTile / walk.tile, across.inner_size());
+    if (!walk.by_columns && walk.lines > kGroup) walk.lines -= walk.lines % kGroup;
+    // Only lines that follow one another are read where they are.
+    if (walk.lines < 1 || (walk.by_columns && walk.tile < along.inner_size())) walk.lines = 1;
+    walk.keeps = walk.by_columns && elements <= walk.lines && walk.lines > 1;
+    each_memory([&](int k) {
+      const bool is_contiguous =
+          along.inner_stride(k) == 1 && (walk.lines == 1 || across.inner_stride(k) == walk.tile);
+      walk.direct |= std::uint32_t{is_contiguous} << k;
+    });
   }
   return walk;
 }

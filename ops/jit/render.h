@@ -66,6 +66,7 @@ using NameOf = std::function<std::string(std::size_t)>;
 
 // Whether a value combines elements: of a row, or of a column.
 bool is_reduction(const BodyValue& value);
+DType type_of_result(const BodyValue& value);
 
 // One pass over the elements of a row. A body without reductions has one pass.
 struct RowPass {

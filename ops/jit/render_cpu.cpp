@@ -132,6 +132,12 @@ std::string each_operand(const Body& body, std::string_view what) {
   return text;
 }
 
+bool writes_rows(const Body& body) {
+  return std::any_of(
+      body.outputs.begin(), body.outputs.end(),
+      [](const Body::TensorOperand& output) { return output.scope == Body::Scope::row; });
+}
+
 // Rows of a length that the source knows. A row is a tile: its passes leave values to later ones.
 std::string whole_rows(const Body& body, const CpuWalk& walk) {
   std::string buffers, text;
@@ -181,6 +187,72 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
                      numbered("in", body.inputs.size()), constant_arguments(body), text,
                      numbered("out", body.outputs.size()), reads,
                      each_operand(body, "  base[@] += step[@];\n"));
+}
+
+// Several short rows in a tile, of one run of the kept space.
+std::string lines_of_rows(const Body& body, const CpuWalk& walk) {
+  std::string buffers, text;
+  KeptValues known;
+  const std::vector<RowPass> passes = passes_of(body);
+  const std::size_t reads = body.reads();
+  const auto each_row = [&](std::string_view call) {
+    return fmt::format(
+        "  for (i64 line = 0; line < lines; ++line) {{\n  const i64 at[] = {{{}}};\n  {}  }}\n",
+        each_operand(body, "base[@] + line * step[@], "), call);
+  };
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const RowPass& pass = passes[p];
+    const TileSource tile = tile_source(
+        body, pass, p, {"reduced", "place", "base", false, walk.linear, walk.direct, "step", true},
+        known);
+    buffers += tile.buffers;
+    text += tile.spread + tile.statements;
+    for (const int r : pass.reductions) {
+      const std::string& values = tile.reduced.at(r);
+      if (is_arg(body, r)) {
+        text += fmt::format(
+            "  Place fold{0}[kLines];\n  for (i64 line = 0; line < lines; ++line) "
+            "fold{0}[line].place = best_of<R{0}>({1} + line * kWidth, kWidth);\n",
+            r, values);
+        continue;
+      }
+      const bool half = is_half(body.value(body.value(r).operands[0]).dtype);
+      text += fmt::format(
+          "  Total<{0}> fold{1}[kLines];\n  fold_rows<R{1}, kWidth>(fold{1}, {2}, lines, {3}, "
+          "{4});\n",
+          accumulator_name(body.value(r)), r, values, walk.run,
+          half ? std::min<std::int64_t>(walk.piece, 1024) : walk.piece);
+    }
+    text += tile.writes;
+    if (const std::string of_rows = results(body, pass, "[line]"); !of_rows.empty()) {
+      text += fmt::format(
+          "  for (i64 line = 0; line < lines; ++line) {{\n  Row& row = rows[line];\n{}  }}\n",
+          of_rows);
+    }
+    known = tile.kept;
+  }
+  return fmt::format(
+      R"(  constexpr i64 kLines = {0}, kWidth = {1}, kMost = kLines * kWidth + kGroup, elements = kWidth;
+  Row rows[kLines];
+{2}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  Coordinates line(kept, begin);
+  for (i64 number = begin; number < end;) {{
+  i64 left = least(end - number, line.run(kept));
+  i64 base[] = {{{3}}};
+  const i64 step[] = {{{4}}};
+  line.advance(kept, left);
+  number += left;
+  for (; left > 0; left -= kLines) {{
+  const i64 lines = least(left, kLines), n = lines * kWidth, m = padded(n);
+{5}{6}{7}{8}  }}
+  }}
+)",
+      walk.lines, walk.tile, buffers, each_operand(body, "line.offset(kept, @), "),
+      each_operand(body, "kept.inner_stride(@), "),
+      has_row_values(body) ? each_row(begin_call(body, "rows[line]", "at")) : "", text,
+      writes_rows(body) ? each_row(leave_call(body, "rows[line]", fmt::format("at + {}", reads)))
+                        : "",
+      each_operand(body, "  base[@] += lines * step[@];\n"));
 }
 
 // The statements of a pass on its accumulators.
@@ -381,61 +453,158 @@ std::string columns(const Body& body) {
                                reads);
 }
 
-// Tiles of as many adjacent rows as the source knows, in one run of the kept space.
+// The same of a tile of `lines` elements each of as many rows as the source knows.
+Accumulation accumulation_of_lines(const Body& body, const RowPass& pass, const TileSource& tile,
+                                   const CpuWalk& walk) {
+  Accumulation text;
+  for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
+    const int r = pass.reductions[i];
+    const std::string& values = tile.reduced.at(r);
+    if (is_arg(body, r)) {
+      text.declared += fmt::format("  {} fold{}[kWidth];\n", accumulator(body, r), r);
+      text.taken += fmt::format(
+          "  for (i64 line = 0; line < lines; ++line) {{\n  for (i64 e = 0; e < kWidth; ++e) "
+          "fold{0}[e].take({1}[line * kWidth + e], j + line);\n  }}\n",
+          r, values);
+      continue;
+    }
+    const std::string_view a = accumulator_name(body.value(r));
+    if (!walk.splits) text.declared += fmt::format("  Total<{}> fold{}[kWidth];\n", a, r);
+    text.started += fmt::format(
+        "  alignas(64) {0} t{1}[kWidth];\n  for (i64 e = 0; e < kWidth; ++e) t{1}[e] = "
+        "identity{1}<{0}>();\n",
+        a, r);
+    text.taken += fmt::format("  fold_columns<R{0}, kWidth>(t{0}, {1}, lines);\n", r, values);
+    text.merged += walk.splits
+                       ? fmt::format(
+                             "  for (i64 e = 0; e < kWidth; ++e) leave_part(a, (number * {} + {}) "
+                             "* kTileWidth "
+                             "+ e, t{}[e]);\n",
+                             pass.reductions.size(), i, r)
+                       : fmt::format(
+                             "  for (i64 e = 0; e < kWidth; ++e) fold{0}[e].total = block ? "
+                             "combine{0}<{1}>(fold{0}[e].total, t{0}[e]) : t{0}[e];\n",
+                             r, a);
+  }
+  return text;
+}
+
+// Tiles of as many adjacent rows as the source knows, in one run of the kept space, and their rest.
 std::string whole_columns(const Body& body, const CpuWalk& walk) {
   const std::vector<RowPass> passes = passes_of(body);
-  const std::size_t reads = body.reads();
-  std::string buffers, text;
+  const auto each_row = [](std::string_view statements) {
+    return statements.empty()
+               ? std::string()
+               : fmt::format(
+                     "  for (i64 e = 0; e < kWidth; ++e) {{\n  Row& row = rows[e];\n{}  }}\n",
+                     statements);
+  };
+  const auto at_row = [&](bool any, std::string_view call) {
+    if (!any) return std::string();
+    return each_row(fmt::format("  const i64 at[] = {{{}}};\n  {}",
+                                each_operand(body, "base[@] + e * kept.inner_stride(@), "), call));
+  };
+  const std::string steps = each_operand(body, "reduced.inner_stride(@), ");
+  std::string buffers, text, joined;
+  KeptValues known;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
-    const TileSource tile =
-        tile_source(body, pass, p, {"kept", "line", "shift", true, true, walk.direct});
+    const TileSource tile = tile_source(
+        body, pass, p, {"kept", "line", "shift", true, true, walk.direct, "step", true}, known);
     buffers += tile.buffers;
-    const Accumulation of = accumulation_of_columns(body, pass, tile);
-    text += of.declared +
-            fmt::format(R"(  {{
-  Coordinates down;
-  for (i64 block = 0; block < elements; block += a.block) {{
-  const i64 block_end = least(elements, block + a.block);
+    const Accumulation of = accumulation_of_lines(body, pass, tile, walk);
+    const std::string of_tile = tile.statements + of.taken + tile.writes;
+    const std::string results_of_rows = each_row(results(body, pass, "[e]"));
+    if (walk.keeps) {
+      text += of.declared + tile.spread + of.started + of_tile + of.merged + results_of_rows;
+      known = tile.kept;
+      continue;
+    }
+    const std::string of_block = fmt::format(
+        R"(  const i64 block_end = least(elements, block + a.block);
 {0}  for (i64 j = block; j < block_end;) {{
   const i64 run_end = least(block_end, j + down.run(reduced));
   i64 shift[] = {{{1}}};
   const i64 step[] = {{{2}}};
   down.advance(reduced, run_end - j);
-  for (; j < run_end; ++j) {{
-{3}{4}{5}  }}
+  while (j < run_end) {{
+  const i64 lines = least(kLines, run_end - j), n = lines * kWidth, m = padded(n);
+{3}{4}  j += lines;
   }}
-{6}  }}
   }}
-  for (i64 e = 0; e < n; ++e) {{
-  Row& row = rows[e];
-{7}  }}
-)",
-                        of.started, each_operand(body, "base[@] + down.offset(reduced, @), "),
-                        each_operand(body, "reduced.inner_stride(@), "), tile.statements,
-                        of.taken + tile.writes, each_operand(body, "  shift[@] += step[@];\n"),
-                        of.merged, results(body, pass, "[e]"));
+{5})",
+        of.started, each_operand(body, "base[@] + down.offset(reduced, @), "), steps, of_tile,
+        each_operand(body, "  shift[@] += lines * step[@];\n"), of.merged);
+    if (walk.splits) {
+      for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
+        joined += fmt::format(
+            "  Total<{0}> fold{1}[kWidth];\n  for (i64 b = 0; b < blocks; ++b) {{\n  for (i64 e = "
+            "0; e < kWidth; ++e) {{\n  const {0} of_block = part<{0}>(a, ((column / kTileWidth * "
+            "blocks + b) * {2} + {3}) * kTileWidth + e);\n  fold{1}[e].total = b ? "
+            "combine{1}<{0}>(fold{1}[e].total, of_block) : of_block;\n  }}\n  }}\n",
+            accumulator_name(body.value(pass.reductions[i])), pass.reductions[i],
+            pass.reductions.size(), i);
+      }
+      text = fmt::format(R"(  const i64 blocks = (elements - 1) / a.block + 1;
+  if (number >= 0) {{
+  const i64 block = number % blocks * a.block;
+{}  Coordinates down(reduced, block);
+{}  return;
+  }}
+{}{})",
+                         tile.spread, of_block, joined, results_of_rows);
+    } else {
+      text += fmt::format(R"({}{}  {{
+  Coordinates down;
+  for (i64 block = 0; block < elements; block += a.block) {{
+{}  }}
+  }}
+{})",
+                          of.declared, tile.spread, of_block, results_of_rows);
+    }
   }
-  const auto each_row = [&](std::string_view call) {
-    return fmt::format("  for (i64 e = 0; e < n; ++e) {{\n  const i64 at[] = {{{}}};\n  {}  }}\n",
-                       each_operand(body, "base[@] + e * kept.inner_stride(@), "), call);
-  };
-  const bool writes_rows = std::any_of(
-      body.outputs.begin(), body.outputs.end(),
-      [](const Body::TensorOperand& output) { return output.scope == Body::Scope::row; });
+  if (walk.keeps) {
+    text =
+        fmt::format(
+            "  const i64 block = 0, j = 0, lines = elements, n = lines * kWidth, m = padded(n);\n"
+            "  const i64* shift = base;\n  const i64 step[] = {{{}}};\n",
+            steps) +
+        text;
+  }
+  // A part of a tile is one of its blocks. Part -1 combines them.
   return fmt::format(
-      R"(  constexpr i64 kMost = {0}, n = {0}, m = n;
-  Row rows[n];
-{1}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+      R"(constexpr i64 kTileWidth = {0}, kRest = {1}, kLines = {2};
+template <i64 kWidth>
+static void tile_of_columns(const Arguments& a, i64 column, i64 number) {{
+{3}  constexpr i64 kMost = kLines * kWidth + kGroup;
+  Row rows[kWidth];
+{4}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
   const i64 elements = reduced.count();
-  for (i64 number = begin; number < end; number += n) {{
-  const Coordinates line(kept, number);
-  const i64 base[] = {{{2}}};
-{3}{4}{5}  }}
+  const Coordinates line(kept, column);
+  const i64 base[] = {{{5}}};
+{6}{7}{8}}}
+static void tile_of(const Arguments& a, i64 column, i64 number) {{
+  if (kRest == 0 || column + kTileWidth <= a.space->count()) {{
+    tile_of_columns<kTileWidth>(a, column, number);
+  }} else {{
+    tile_of_columns<kRest == 0 ? kTileWidth : kRest>(a, column, number);
+  }}
+}}
+extern "C" void {9}(const Arguments& a, i64 begin, i64 end) {{
+{10}}}
 )",
-      walk.tile, buffers, each_operand(body, "line.offset(kept, @), "),
-      has_row_values(body) ? each_row(begin_call(body, "rows[e]", "at")) : "", text,
-      writes_rows ? each_row(leave_call(body, "rows[e]", fmt::format("at + {}", reads))) : "");
+      walk.tile, walk.rest, walk.lines, unpacked(body), buffers,
+      each_operand(body, "line.offset(kept, @), "),
+      at_row(has_row_values(body), begin_call(body, "row", "at")), text,
+      at_row(writes_rows(body), leave_call(body, "row", fmt::format("at + {}", body.reads()))),
+      body.name,
+      walk.splits ? "  const i64 blocks = (a.reduced->count() - 1) / a.block + 1;\n"
+                    "  for (i64 number = begin; number < end; ++number)\n"
+                    "    tile_of(a, number / blocks * kTileWidth, number);\n"
+                    "  for (i64 column = 0; begin == end && column < a.space->count(); column += "
+                    "kTileWidth)\n    tile_of(a, column, -1);\n"
+                  : "  for (i64 column = begin; column < end; column += kTileWidth) tile_of(a, "
+                    "column, 0);\n");
 }
 
 }  // namespace
@@ -445,18 +614,25 @@ std::string render_cpu(const Body& body, const CpuWalk& walk) {
   const bool reduces = body.reduces();
   std::string text = functions(body);
   if (reduces) text += row_struct(body) + leave(body) + reductions(body);
-  text += fmt::format("extern \"C\" void {}(const Arguments& a, i64 begin, i64 end) {{\n{}",
-                      body.name, unpacked(body));
-  if (!reduces) {
-    text += pointwise(body, walk);
-  } else if (walk.splits) {
-    text += blocks_of_row(body);
-  } else if (walk.tile == 0) {
-    text += walk.by_columns ? columns(body) : rows(body);
+  if (walk.by_columns && walk.tile > 0) {
+    text += whole_columns(body, walk);
   } else {
-    text += walk.by_columns ? whole_columns(body, walk) : whole_rows(body, walk);
+    text += fmt::format("extern \"C\" void {}(const Arguments& a, i64 begin, i64 end) {{\n{}",
+                        body.name, unpacked(body));
+    if (!reduces) {
+      text += pointwise(body, walk);
+    } else if (walk.by_columns) {
+      text += columns(body);
+    } else if (walk.splits) {
+      text += blocks_of_row(body);
+    } else if (walk.tile == 0) {
+      text += rows(body);
+    } else {
+      text += walk.lines > 1 ? lines_of_rows(body, walk) : whole_rows(body, walk);
+    }
+    text += "}\n";
   }
-  return fmt::format("namespace of_{0} {{\n{1}}}\n}}  // namespace of_{0}\n", body.name, text);
+  return fmt::format("namespace of_{0} {{\n{1}}}  // namespace of_{0}\n", body.name, text);
 }
 
 }  // namespace brrr::jit

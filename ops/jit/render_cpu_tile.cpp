@@ -63,6 +63,10 @@ class Tile {
         buffer(body_.value(value).dtype, array(value));
     }
     for (const std::size_t input : addressed()) buffer(i64, fmt::format("g{}_{}", number_, input));
+    for (const int value : of_rows()) {
+      text += fmt::format("  alignas(64) {} b_{}[kMost + kWidth];\n",
+                          array_name(type_of_row_value(value)), spread_array(value));
+    }
     for (const int r : pass_.reductions) {
       if (is_converted(r)) buffer(body_.value(r).type, operand_array(r));
     }
@@ -70,6 +74,33 @@ class Tile {
       if (is_converted_output(o)) buffer(output(o).dtype, output_array(o));
     }
     return text;
+  }
+
+  // Values of rows, to arrays with one for each element of the tile.
+  std::string spread() const {
+    std::string loads, repeats, text;
+    for (const int value : of_rows()) {
+      text += fmt::format("  {0}* a_{1} = b_{1};\n", array_name(type_of_row_value(value)),
+                          spread_array(value));
+      loads += fmt::format("b_{}[e] = row.{};\n", spread_array(value),
+                           name_of_value(body_, value).substr(4));
+      repeats += fmt::format("b_{0}[first + e] = b_{0}[e];\n", spread_array(value));
+    }
+    if (text.empty()) return "";
+    if (walked_.by_columns) {
+      return text + fmt::format(
+                        "  for (i64 e = 0; e < kWidth; ++e) {{\n    const Row& row = rows[e];\n{}  "
+                        "}}\n  for (i64 first = kWidth; first < kMost; first += kWidth) {{\n    "
+                        "for (i64 e = 0; "
+                        "e < kWidth; ++e) {{\n{}    }}\n  }}\n",
+                        loads, repeats);
+    }
+    return text + fmt::format(
+                      "  for (i64 e = 0, line = 0; line < lines; ++line) {{\n    const Row& row = "
+                      "rows[line];\n    for (; e < (line + 1) * kWidth; ++e) {{\n{0}    }}\n  "
+                      "}}\n  for (i64 e = n; e < m; ++e) {{\n    const Row& row = rows[0];\n{0}  "
+                      "}}\n",
+                      loads);
   }
 
   // From operands in memory to arrays of all values: `m` elements, `n` and the padding.
@@ -87,6 +118,8 @@ class Tile {
       const std::string to = pointer("out", output(o).dtype, o, operand);
       (is_read_late(output(o).value) ? first : text) +=
           walked_.is_direct(operand) ? fmt::format("  write_direct({}, n, a_{});\n", to, source(o))
+          : walked_.has_lines ? fmt::format("  write_lines<kWidth>({}, {}, lines, a_{});\n", to,
+                                            strides_of_lines(operand), source(o))
           : walked_.linear ? fmt::format("  write_strided({}, {}.inner_stride({}), n, a_{});\n", to,
                                          walked_.space, operand, source(o))
                            : fmt::format("  write({}, {}, {}, {}, n, a_{});\n", walked_.space,
@@ -163,6 +196,31 @@ class Tile {
     return i + (body_.reduces() ? 0 : body_.outputs.size());
   }
 
+  // Values of rows that this pass reads, where a tile has several rows.
+  std::vector<int> of_rows() const {
+    std::vector<int> list;
+    if (!walked_.has_lines) return list;
+    const auto add = [&](int value) {
+      if (!is_of_elements(value) && body_.value(value).kind != Kind::scalar &&
+          std::find(list.begin(), list.end(), value) == list.end())
+        list.push_back(value);
+    };
+    for (const int value : pass_.elements) {
+      if (is_known(value)) continue;
+      for (const int operand : body_.value(value).operands) add(operand);
+    }
+    for (const int r : pass_.reductions) add(body_.value(r).operands[0]);
+    for (const int o : pass_.outputs) add(output(o).value);
+    return list;
+  }
+  std::string spread_array(int value) const { return fmt::format("w{}_{}", number_, value); }
+  DType type_of_row_value(int value) const { return type_of_result(body_.value(value)); }
+  // Within a line, and from line to line.
+  std::string strides_of_lines(std::size_t operand) const {
+    return fmt::format("{}.inner_stride({}), {}[{}]", walked_.space, operand, walked_.step,
+                       operand);
+  }
+
   // Coordinates need their base, values of rows and scalars have no array.
   bool has_own_array(int value) const {
     return is_of_elements(value) && body_.value(value).kind != Kind::index && !is_shared(value);
@@ -192,9 +250,9 @@ class Tile {
       const auto found = stages_.find(operand);
       if (found == stages_.end() || found->second < 0) continue;
       const int before = found->second;
-      const bool together =
-          before % 2 == (math ? 1 : 0) && !(math && converts(operand, body_.value(number).type)) &&
-          !(math && is_function(number) && functions_.contains(operand));
+      const bool together = before % 2 == (math ? 1 : 0) &&
+                            !(math && converts(operand, body_.value(number).type)) &&
+                            !(math && is_function(number) && functions_.contains(operand));
       stage = std::max(stage, together ? before : before + (before % 2 == (math ? 1 : 0) ? 2 : 1));
     }
     return stage;
@@ -313,14 +371,20 @@ class Tile {
   // The start of a call, before its last arguments.
   std::string read_call(std::size_t operand, const std::string& from) const {
     if (walked_.is_direct(operand)) return fmt::format("read_direct({}", from);
+    if (walked_.has_lines) {
+      return fmt::format("read_lines<kWidth>({}, {}, lines", from, strides_of_lines(operand));
+    }
     if (walked_.linear)
       return fmt::format("read_strided({}, {}.inner_stride({})", from, walked_.space, operand);
     return fmt::format("read({}, {}, {}, {}", walked_.space, operand, walked_.place, from);
   }
   std::string offsets_of(const std::string& name, std::size_t operand) const {
     const std::string call =
-        walked_.linear ? fmt::format("offsets_strided({}.inner_stride({})", walked_.space, operand)
-                       : fmt::format("offsets({}, {}, {}", walked_.space, operand, walked_.place);
+        walked_.has_lines
+            ? fmt::format("offsets_lines<kWidth>({}, lines", strides_of_lines(operand))
+        : walked_.linear
+            ? fmt::format("offsets_strided({}.inner_stride({})", walked_.space, operand)
+            : fmt::format("offsets({}, {}, {}", walked_.space, operand, walked_.place);
     return fmt::format("  const i64* a_{0} = {1}, n, b_{0});\n", name, call);
   }
   // Whether an input's own memory is read after the last stage.
@@ -369,7 +433,17 @@ class Tile {
   // Declares the inputs of `values` that are in arrays, under the names of statements.
   std::string loaded(const std::vector<int>& operands) const {
     std::string text;
-    if (body_.reduces() && walked_.by_columns) text += "    const Row& row = rows[e];\n";
+    if (walked_.has_lines) {
+      std::string fields;
+      for (const int operand : operands) {
+        if (is_of_elements(operand) || body_.value(operand).kind == Kind::scalar) continue;
+        fields += fmt::format("    {} = a_{}[e];\n", name_of_value(body_, operand),
+                              spread_array(operand));
+      }
+      if (!fields.empty()) text += "    Row row;\n" + fields;
+    } else if (body_.reduces() && walked_.by_columns) {
+      text += "    const Row& row = rows[e];\n";
+    }
     std::vector<int> known;
     for (const int operand : operands) {
       if (!is_of_elements(operand) || is_shared(operand) ||
@@ -398,7 +472,7 @@ class Tile {
     for (const int value : values) {
       const BodyValue& v = body_.value(value);
       for (const int operand : v.operands) {
-        if (is_of_elements(operand) && stages_.at(operand) != stage) operands.push_back(operand);
+        if (!is_of_elements(operand) || stages_.at(operand) != stage) operands.push_back(operand);
       }
       const auto input = static_cast<std::size_t>(v.number);
       if (v.kind == Kind::gathered && known.insert(input).second) {
@@ -451,7 +525,7 @@ class Tile {
   // end of a page.
   std::string prefetches() const {
     std::string text;
-    if (walked_.step.empty()) return text;
+    if (walked_.step.empty() || walked_.has_lines) return text;
     for (std::size_t i = 0; i < body_.inputs.size(); ++i) {
       const std::size_t operand = input_operand(i);
       if (walked_.is_direct(operand)) {
@@ -466,6 +540,8 @@ class Tile {
   }
   std::string lane_operand(int operand, DType type) const {
     const BodyValue& v = body_.value(operand);
+    if (walked_.has_lines && !is_of_elements(operand) && v.kind != Kind::scalar)
+      return fmt::format("lanes_of<{}>(a_{} + e)", c_name(type), spread_array(operand));
     if (!is_of_elements(operand) || is_shared(operand)) {
       const std::string value = converted(body_, operand, type);
       if (!walked_.by_columns || v.kind == Kind::scalar || is_shared(operand))
@@ -520,8 +596,9 @@ std::string_view array_name(DType dtype) { return dtype == boolean ? "u8" : regi
 TileSource tile_source(const Body& body, const RowPass& pass, std::size_t number,
                        const Walked& walked, const KeptValues& known) {
   const Tile tile(body, pass, number, walked, known);
-  TileSource text{tile.constants(), tile.buffers(), tile.statements_of_tile(), tile.writes(), {},
-                  tile.kept()};
+  TileSource text{
+      tile.constants(), tile.buffers(), tile.spread(), tile.statements_of_tile(), tile.writes(), {},
+      tile.kept()};
   for (const int r : pass.reductions) text.reduced[r] = tile.reduced(r);
   return text;
 }

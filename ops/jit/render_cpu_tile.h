@@ -17,7 +17,10 @@ struct Walked {
   bool by_columns = false;
   bool linear = false;       // each operand has one stride in the tile, `base` is all of its offset
   std::uint32_t direct = 0;  // bits: operands that are contiguous in the tile
-  std::string step = {};     // from each operand's offset to that of the next tile
+  std::string step = {};     // from each operand's offset to that of the next tile, or line
+  // The tile has `lines` lines of kWidth elements: each is a row, or by columns has an element of
+  // kWidth rows. Else it is a row, or has an element of each of its rows.
+  bool has_lines = false;
   std::string offset(std::size_t operand) const {
     if (!base.empty()) return fmt::format("{}[{}]", base, operand);
     return is_direct(operand) ? "first" : "0";
@@ -31,6 +34,7 @@ using KeptValues = std::map<int, std::string>;
 struct TileSource {
   std::string constants;               // once a call of the function
   std::string buffers;                 // arrays, which live as long as the function
+  std::string spread;                  // from rows[] to arrays, in tiles of lines
   std::string statements;              // from operands in memory to arrays
   std::string writes;                  // from arrays to outputs in memory
   std::map<int, std::string> reduced;  // the array of what each reduction reduces

@@ -9,9 +9,15 @@
 
 namespace brrr::jit {
 namespace pieces {
-namespace {
 
 using Kind = BodyValue::Kind;
+
+DType type_of_result(const BodyValue& value) {
+  return value.kind == Kind::reduction || value.kind == Kind::column_reduction ? value.type
+                                                                               : value.dtype;
+}
+
+namespace {
 
 bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
 
@@ -127,11 +133,6 @@ std::string finish(const Body& body, std::size_t number, const RowPass& pass) {
                   constant_parameters(body));
   for (const int r : pass.reductions) text += finished(body, r);
   return text + statements(body, pass.results) + "}\n";
-}
-
-DType type_of_result(const BodyValue& value) {
-  return value.kind == Kind::reduction || value.kind == Kind::column_reduction ? value.type
-                                                                               : value.dtype;
 }
 
 // Pointers to all outputs as parameters, and the statements that store those of a scope at

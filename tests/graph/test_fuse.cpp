@@ -59,6 +59,60 @@ TEST_CASE("random programs have eager's bits when they are interpreted and compu
   check_random_programs(cpu, 1000, Mode::fused, true);
 }
 
+TEST_CASE("kernels of short rows, of few columns and of all widths have eager's bits", "[fuse]") {
+  const auto results = [](const Tensors& a) {
+    const Tensor &x = a[0], &y = a[1];
+    const Tensor leaf = requires_grad_(detach(x));
+    return Tensors{sum(exp(x) * y, {0}), sum(x * y, {1}),
+                   max(x * y, 1),        argmax(x - y, 0),
+                   softmax(x, 1),        softmax(x, 0),
+                   layer_norm(x, 1),     grad(sum(softmax(leaf, 1) * y), leaf)};
+  };
+  struct Shape {
+    std::int64_t rows, columns;
+    DType dtype;
+  };
+  // Fewer rows than a group and a tile, blocks of columns, tiles of columns with a rest.
+  for (const auto& [rows, columns, dtype] :
+       {Shape{5, 3, f32}, Shape{300, 2, f64}, Shape{131, 17, f32}, Shape{70, 17, bf16},
+        Shape{50001, 3, f32}, Shape{600, 514, f32}, Shape{9, 1001, f32}}) {
+    INFO(rows << " x " << columns << " " << name_of(dtype));
+    const Tensors arguments = {noise({rows, columns}, 1, dtype), noise({rows, columns}, 2, dtype)};
+    auto step = compile(results, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    const Tensors got = step(arguments), wanted = results(arguments);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      INFO("result " << i);
+      CHECK(bits_of(got[i]) == bits_of(wanted[i]));
+    }
+  }
+  // The same of dimensions between others, whose tiles have all elements of their rows.
+  const Tensor x = noise({6, 17, 5}, 3, f32);
+  const auto between = [](const Tensor& of) { return Tensors{softmax(of, 1), sum(exp(of), {1})}; };
+  auto step = compile(between, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  const Tensors got = step(x), wanted = between(x);
+  for (std::size_t i = 0; i < got.size(); ++i) CHECK(bits_of(got[i]) == bits_of(wanted[i]));
+}
+
+TEST_CASE("a sum of slices' gradients reads each where it lies", "[fuse]") {
+  // Along rows and across them, contiguous or not, within one row and over several.
+  for (const Dims& shape : {Dims{40, 6}, Dims{3, 700}, Dims{5, 4, 6}}) {
+    for (int dim = 0; dim < shape.size(); ++dim) {
+      INFO(shape[0] << " x " << shape[1] << " along " << dim);
+      const auto sums = [&](const Tensors& a) {
+        const std::int64_t n = a[0].shape()[static_cast<std::size_t>(dim)];
+        return Tensors{unslice(a[0], dim, 0, 3 * n) + unslice(a[1], dim, n + 1, 3 * n),
+                       unslice(transpose(transpose(a[0], 0, 1), 0, 1), dim, 2, n + 3) +
+                           unslice(a[1], dim, 1, n + 3)};
+      };
+      const Tensors arguments = {noise(shape, 1, f32), noise(shape, 2, f32)};
+      auto step = compile(sums, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+      const Tensors got = step(arguments), wanted = sums(arguments);
+      for (std::size_t i = 0; i < got.size(); ++i) CHECK(bits_of(got[i]) == bits_of(wanted[i]));
+      CHECK(step.report().entries.at(0).nodes == 2);
+    }
+  }
+}
+
 TEST_CASE("interpreted kernels give what eager ops do", "[fuse]") {
   const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
   check_interpreted_programs();

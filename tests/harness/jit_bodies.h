@@ -101,8 +101,10 @@ inline void run_function_on_cpu(const Case& c, const std::vector<Tensor>& output
   arguments.fault = fault;
   std::vector<std::uint64_t> parts;
   if (walk.splits) {
-    const std::int64_t blocks = (spaces.reduced.count() - 1) / spaces.order.block + 1;
-    parts.resize(static_cast<std::size_t>(blocks) * c.body.values.size());
+    const std::int64_t width = walk.by_columns ? walk.tile : 1,
+                       tiles = (spaces.space.count() - 1) / width + 1,
+                       blocks = tiles * ((spaces.reduced.count() - 1) / spaces.order.block + 1);
+    parts.resize(static_cast<std::size_t>(blocks * width) * c.body.values.size());
     arguments.parts = parts.data();
     for (std::int64_t block = blocks; block-- > 0;) function(arguments, block, block + 1);
     function(arguments, 0, 0);
@@ -111,9 +113,9 @@ inline void run_function_on_cpu(const Case& c, const std::vector<Tensor>& output
   // In ranges, as a pool of threads splits them.
   constexpr int ranges = 3;
   const std::int64_t unit = walk.by_columns ? std::max<std::int64_t>(1, walk.tile) : 1,
-                     count = spaces.space.count() / unit;
+                     rows = spaces.space.count(), count = (rows - 1) / unit + 1;
   for (int r = 0; r < ranges; ++r)
-    function(arguments, count * r / ranges * unit, count * (r + 1) / ranges * unit);
+    function(arguments, count * r / ranges * unit, std::min(rows, count * (r + 1) / ranges * unit));
 }
 inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
                             const CpuSpaces& spaces, const CpuWalk& walk, const std::string& text) {

@@ -155,16 +155,16 @@ struct Shape {
   unsigned reduced;
 };
 // A shape for each walk that cpu_walk may choose.
-const Shape kShapes[] = {{"pointwise", {5, 103}, 0}, {"whole_rows", {5, 43}, 2},
-                         {"rows", {3, 8200}, 2},     {"whole_columns", {19, 48}, 1},
-                         {"columns", {19, 43}, 1},   {"blocks_of_row", {1, 131100}, 2}};
+const Shape kShapes[] = {{"pointwise", {5, 103}, 0},        {"whole_rows", {5, 300}, 2},
+                         {"lines_of_rows", {11, 43}, 2},    {"rows", {3, 8200}, 2},
+                         {"whole_columns", {19, 48}, 1},    {"columns", {19, 43}, 1},
+                         {"blocks_of_row", {1, 131100}, 2}, {"blocks_of_columns", {43700, 3}, 1}};
 
 const char* name_of(const Body& body, const CpuWalk& walk) {
-  return !body.reduces()   ? "pointwise"
-         : walk.splits     ? "blocks_of_row"
-         : walk.by_columns ? (walk.tile > 0 ? "whole_columns" : "columns")
-         : walk.tile > 0   ? "whole_rows"
-                           : "rows";
+  if (!body.reduces()) return "pointwise";
+  if (walk.splits) return walk.by_columns ? "blocks_of_columns" : "blocks_of_row";
+  if (walk.by_columns) return walk.tile > 0 ? "whole_columns" : "columns";
+  return walk.tile == 0 ? "rows" : walk.lines > 1 ? "lines_of_rows" : "whole_rows";
 }
 
 // Small integers, whose sums are exact in any order.
@@ -531,7 +531,7 @@ TEST_CASE("bodies of many levels", "[jit][limits][sanitized]") {
     for (const std::size_t levels : {1u, 2u, 3u, 16u})
       limits.add(of_levels(shape, levels), about(shape, "levels", levels));
   }
-  limits.check("levels", 4);
+  limits.check("levels", 5);
 }
 
 TEST_CASE("bodies of as many dimensions as a space has", "[jit][limits][sanitized]") {
@@ -589,5 +589,7 @@ TEST_CASE("bodies of rows and columns around the sizes of tiles", "[jit][limits]
     around(size, [](int64_t n) { return Shape{"columns", {5, n}, 1}; });
   for (const int64_t size : {1 << 17, 1 << 18})
     around(size, [](int64_t n) { return Shape{"blocks_of_row", {1, n}, 2}; });
+  for (const int64_t size : {170, 1 << 14, (1 << 17) / 8})
+    around(size, [](int64_t n) { return Shape{"blocks_of_columns", {n, 8}, 1}; });
   limits.check("sizes", std::size(kShapes));
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "brrr/ops/cpu/vector_math.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/jit_bodies.h"
@@ -231,4 +232,67 @@ TEST_CASE("generated reductions have eager's bits", "[jit]") {
       CHECK(different_bits(outputs[i][0], eager[i]) == 0);
     }
   }
+}
+
+TEST_CASE("functions one after another have a loop each on the CPU", "[jit]") {
+  const auto loops_of = [](const Body& body) {
+    const std::string text = render_cpu(body), loop = "e += Lanes<float>::count";
+    int loops = 0;
+    for (std::size_t at = 0; (at = text.find(loop, at)) != std::string::npos; ++at) ++loops;
+    return loops;
+  };
+  Body chain;
+  chain.name = "chain";
+  int value = chain.add_input(f32, Body::Scope::element);
+  for (const char* text : {"tanh(a)", "a * a", "exp(a)", "a + a", "log(a)"})
+    value = chain.add_expression(text, f32, f32, {value});
+  chain.add_output(value, f32);
+  Body beside;
+  beside.name = "beside";
+  const int x = beside.add_input(f32, Body::Scope::element);
+  const int one = beside.add_expression("sin(a)", f32, f32, {x}),
+            other = beside.add_expression("cos(a)", f32, f32, {x});
+  beside.add_output(beside.add_expression("a + b", f32, f32, {one, other}), f32);
+#if BRRR_VECTOR_MATH
+  CHECK(loops_of(chain) == 3);
+  CHECK(loops_of(beside) == 1);
+#else
+  CHECK(loops_of(chain) == 0);
+  CHECK(loops_of(beside) == 0);
+#endif
+}
+
+TEST_CASE("a CPU tile has several short rows, and all of few columns", "[jit]") {
+  Body body;
+  body.name = "sum";
+  const int x = body.add_input(f32, Body::Scope::element);
+  BodyValue sum;
+  sum.kind = BodyValue::Kind::reduction;
+  sum.operands = {x};
+  sum.text = "a";
+  sum.identity = "K(0)";
+  sum.combine = "x + y";
+  sum.finish = "x";
+  body.add_output(body.add(std::move(sum)), f32);
+  const auto walk_of = [&](std::int64_t rows, std::int64_t columns, bool by_columns) {
+    StridedSpace of_rows, of_columns;
+    of_rows.operands = of_columns.operands = 2;
+    of_rows.add_dim(rows);
+    of_columns.add_dim(columns);
+    of_rows.stride[0][0] = columns, of_rows.stride[1][0] = by_columns ? 0 : 1;
+    of_columns.stride[0][0] = 1, of_columns.stride[1][0] = by_columns ? 1 : 0;
+    const StridedSpace &kept = by_columns ? of_columns : of_rows,
+                       &reduced = by_columns ? of_rows : of_columns;
+    return cpu_walk(body, kept, reduced, cpu_order(kept, reduced, 0));
+  };
+  CHECK(walk_of(1000, 17, false).lines == 24);
+  CHECK(walk_of(1000, 300, false).lines == 1);
+  const CpuWalk few = walk_of(1000, 3, true), blocks = walk_of(100'000, 3, true),
+                wide = walk_of(100, 1001, true);
+  CHECK(few.tile == 3);
+  CHECK(few.lines == 170);
+  CHECK_FALSE(few.splits);
+  CHECK(blocks.splits);
+  CHECK(wide.tile == 504);
+  CHECK(wide.rest == 497);
 }
