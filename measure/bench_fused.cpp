@@ -14,10 +14,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 namespace brrr::measure {
 namespace {
 
 using Function = std::function<Tensor(const Tensor&)>;
+using Tensors = std::vector<Tensor>;
 
 // Captured by the step rather than passed to it: arguments of a replay are copied.
 struct Operands {
@@ -149,6 +153,19 @@ class Bench {
     results_.push_back(time_result(name, options_.device, timing, &of_eager, "eager calls"));
   }
 
+  // The times of a fused step, and of one that replays the calls.
+  void run_apart(const std::string& what, const std::function<Tensors()>& compute) {
+    const std::string name = fmt::format("fused/{}, of replayed", what);
+    options_.progress(name);
+    auto fused = compile(compute, {.mode = Mode::fused, .fallback = OnFallback::refuse}),
+         replayed = compile(compute, {.mode = Mode::graph, .fallback = OnFallback::refuse});
+    for (int call = 0; call < 2; ++call) fused(), replayed();
+    const Batch ours = device_batch(options_.device, [&] { fused(); }),
+                calls = device_batch(options_.device, [&] { replayed(); });
+    const auto [timing, of_replayed] = time_both(ours, calls, options_.sampling());
+    results_.push_back(time_result(name, options_.device, timing, &of_replayed, "replayed calls"));
+  }
+
   // Gradients clipped by their norm, and Adam: the norm reads the gradients once more.
   void run_update(std::int64_t count) {
     const Options here{.device = options_.device};
@@ -185,6 +202,45 @@ class Bench {
   Results results_;
 };
 
+// Programs whose kernels do little for each element that they move.
+void run_narrow(Bench& bench, const Options& here, bool quick) {
+  const auto of = [&](std::int64_t rows, std::int64_t columns) {
+    return randn({quick ? std::min<std::int64_t>(rows, 64) : rows, columns}, here);
+  };
+  const Tensor flat = of(1 << 20, 1);
+  bench.run_apart("sin exp log tanh sigmoid silu 1048576x1 f32",
+                  [=] { return Tensors{silu(sigmoid(tanh(log(exp(sin(flat))))))}; });
+  for (const auto& [rows, columns] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+           {256, 2}, {2048, 3}, {65536, 8}, {20000, 17}}) {
+    const Tensor x = of(rows, columns), g = of(rows, columns);
+    const std::string size = fmt::format("{}x{} f32", rows, columns);
+    bench.run_apart("sum of columns of exp " + size, [=] { return Tensors{sum(exp(x), {0})}; });
+    bench.run_apart("sum of rows of exp " + size, [=] { return Tensors{sum(exp(x), {1})}; });
+    bench.run_apart("softmax " + size, [=] { return Tensors{softmax(x, 1)}; });
+    bench.run_apart("gelu backward and sum of columns " + size, [=] {
+      const Tensor y = requires_grad_(detach(x));
+      const Tensor bias = requires_grad_(zeros({x.shape()[1]}, {.device = x.device()}));
+      return grad(sum(gelu(y + bias) * g), {y, bias});
+    });
+  }
+  for (const auto& [rows, columns] :
+       std::initializer_list<std::pair<std::int64_t, std::int64_t>>{{4096, 6}, {1024, 512}}) {
+    const Tensor x = of(rows, columns), y = of(rows, columns), table = of(64, columns);
+    const Tensor index = remainder(arange(x.shape()[0], {.dtype = i64, .device = here.device}) * 7,
+                                   table.shape()[0]);
+    const std::string size = fmt::format("{}x{} f32", rows, columns);
+    bench.run_apart("cat " + size, [=] { return Tensors{cat({exp(x), y * 2.0}, 1)}; });
+    bench.run_apart("cat of gathers " + size, [=] {
+      return Tensors{cat({embedding(table, index), index_select(table, 0, index) * 2.0}, 1)};
+    });
+    bench.run_apart("gradient of chunks " + size, [=] {
+      const Tensor leaf = requires_grad_(detach(x));
+      const Tensors parts = chunk(leaf, 2, 1);
+      return Tensors{grad(sum(parts[0] * sigmoid(parts[1])), leaf)};
+    });
+  }
+}
+
 }  // namespace
 
 Results bench_fused(const BenchOptions& options) {
@@ -206,6 +262,7 @@ Results bench_fused(const BenchOptions& options) {
                    options.quick ? 64 : 8192, 1024);
     for (const Case& one : rows(1024, {.device = options.device}))
       bench.run_both(one, options.quick ? 64 : 4096, 1024);
+    run_narrow(bench, {.device = options.device}, options.quick);
   }
   bench.run_update(options.quick ? 1 << 14 : on_cpu ? 1 << 22 : 100'000'000);
   return bench.take();
