@@ -495,7 +495,11 @@ void ReplayCheck::compare(std::span<const Tensor> given) {
     const std::string values = difference(eager, now, s.exact);
     if (!values.empty()) differs = fmt::format("{} with {}", what, values);
   };
-  for (std::size_t i = 0; i < given.size(); ++i)
+  if (given.size() != s.results.size()) {
+    differs = fmt::format("{} where the function gives {}", counted(given.size(), "result"),
+                          s.results.size());
+  }
+  for (std::size_t i = 0; i < std::min(given.size(), s.results.size()); ++i)
     look(fmt::format("result {}", i), s.results[i], HostValues(given[i]));
   const std::vector<HostValues> state = s.state_now();
   for (std::size_t i = 0; i < state.size(); ++i) look(s.what(i), s.state[i], state[i]);

@@ -177,6 +177,12 @@ TEST_CASE("verify: state of the host that the function changes is found", "[veri
   CHECK_THAT(other->what(), Catch::StartsWith("[branch] verify expected") &&
                                 Catch::Contains("which every replay calls as exp(f32[2])"));
 
+  std::size_t more = 1;
+  auto longer =
+      compile([&](const Tensor& x) { return std::vector<Tensor>(more++, x + 0.5); }, {.verify = 1});
+  CHECK_THAT(error_of([&] { longer(ones({2})); }),
+             Catch::Contains("got 1 result where the function gives 2"));
+
   // Values of the host, in a tensor.
   auto made = compile(
       [&](const Tensor& x) {
