@@ -1,7 +1,7 @@
 // brrr_json_tests: what --json prints where a measurement failed or was disturbed. Results of such
 // runs are made by hand, since no machine of the tests has them all, and their documents are
 // checked by the schemas of docs/schemas.
-#define CATCH_CONFIG_MAIN
+#define CATCH_CONFIG_RUNNER
 #include <cmath>
 #include <limits>
 
@@ -245,3 +245,5 @@ TEST_CASE("a disturbed calibration is not kept, and says why") {
   CHECK(document["file"].is_null());
   CHECK(document["disturbances"].size() >= 3);
 }
+
+int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }  // for Catch2 2 and 3

@@ -9,7 +9,7 @@
 #include "brrr/tensor/cuda_runtime.h"
 #include "tests/gpu/delay.h"
 #include "tests/harness/catch.h"
-#include "tests/harness/op_faults.h"
+#include "tests/harness/cuda_op_faults.h"
 
 using namespace brrr;
 using namespace brrr::test;

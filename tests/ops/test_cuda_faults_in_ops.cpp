@@ -11,7 +11,7 @@
 #include "tests/fake_cuda/kernels.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cuda_memory.h"
-#include "tests/harness/op_faults.h"
+#include "tests/harness/cuda_op_faults.h"
 
 using namespace brrr;
 using namespace brrr::test;

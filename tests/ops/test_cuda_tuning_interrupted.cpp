@@ -22,7 +22,7 @@
 #include "tests/harness/catch.h"
 #include "tests/harness/environment.h"
 #include "tests/harness/jit_rows.h"
-#include "tests/harness/op_faults.h"
+#include "tests/harness/cuda_op_faults.h"
 
 namespace brrr::on_cuda {
 namespace {

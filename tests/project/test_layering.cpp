@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <string>
@@ -145,6 +146,81 @@ std::set<std::string> closure_of(const std::string& path) {
     }
   }
   return found;
+}
+
+bool of_toolkit(const std::string& target) {
+  static const std::regex names("(cu(da|pti|blas)|nv(rtc|tx|ml))[^/]*[.]h|nvtx3/.*");
+  return std::regex_match(target, names);
+}
+
+// The lines of includes outside of `#if BRRR_HAS_CUDA` and `#if __has_include`.
+std::vector<std::string> unconditional_includes(const std::vector<std::string>& lines) {
+  std::vector<std::string> found;
+  std::vector<bool> hidden;
+  for (const std::string& line : lines) {
+    if (line.starts_with("#if")) {
+      hidden.push_back(line.find(" BRRR_HAS_CUDA") != std::string::npos ||
+                       line.find("__has_include") != std::string::npos);
+    } else if (line.starts_with("#el") && !hidden.empty()) {
+      hidden.back() = false;
+    } else if (line.starts_with("#endif") && !hidden.empty()) {
+      hidden.pop_back();
+    } else if (std::ranges::find(hidden, true) == hidden.end()) {
+      if (std::string target = included_by(line); !target.empty()) found.push_back(target);
+    }
+  }
+  return found;
+}
+
+// How a file comes to include a header of the CUDA toolkit: "a.cpp > b.h > cuda.h"; "" if it does
+// not.
+std::string way_to_toolkit(const std::string& path) {
+  static const std::map<std::string, const Source*> by_path = [] {
+    std::map<std::string, const Source*> result;
+    for (const Source& source : sources()) result[source.path] = &source;
+    return result;
+  }();
+  static std::map<std::string, std::string> known;
+  const auto source = by_path.find(path);
+  if (source == by_path.end()) return "";
+  const auto [entry, is_new] = known.emplace(path, "");
+  if (!is_new) return entry->second;
+  for (const std::string& target : unconditional_includes(source->second->lines)) {
+    const std::string rest =
+        of_toolkit(target)
+            ? target
+            : way_to_toolkit(target.starts_with("brrr/") ? target.substr(5) : target);
+    if (!rest.empty()) return known[path] = path + " > " + rest;
+  }
+  return "";
+}
+
+// Of a build without a toolkit.
+bool compiled_without_toolkit(const std::string& path) {
+  static const std::regex needs_toolkit(
+      "ops/cuda/.*|tests/(fake_cuda|gpu|consumer)/.*|(.*/)?(test_)?cuda_(?!absent)[a-z_]*[.]cpp|"
+      "tests/cli/nvtx_log[.]cpp");
+  return path.ends_with(".cpp") && !std::regex_match(path, needs_toolkit);
+}
+
+TEST_CASE("the search for headers of the toolkit finds them through others", "[layering]") {
+  CHECK(way_to_toolkit("tests/harness/cuda_op_faults.cpp").find(" > ") != std::string::npos);
+  CHECK(way_to_toolkit("tests/ops/test_cuda_kernels.cpp").find(" > ") != std::string::npos);
+  CHECK(unconditional_includes({"#if BRRR_HAS_CUDA", "#include <cuda.h>", "#endif"}).empty());
+  CHECK(unconditional_includes({"#if !BRRR_HAS_CUDA", "#include <cuda.h>", "#endif"}).size() == 1);
+  CHECK(of_toolkit("cublasLt.h"));
+  CHECK(of_toolkit("nvtx3/nvToolsExt.h"));
+  CHECK_FALSE(of_toolkit("brrr/tensor/cuda_api.h"));
+  CHECK_FALSE(compiled_without_toolkit("tests/ops/test_cuda_kernels.cpp"));
+  CHECK(compiled_without_toolkit("tests/ops/test_kernels.cpp"));
+  CHECK(compiled_without_toolkit("graph/cuda_absent.cpp"));
+}
+
+TEST_CASE("what is built without a CUDA toolkit includes none of its headers", "[layering]") {
+  for (const Source& source : sources()) {
+    if (!compiled_without_toolkit(source.path)) continue;
+    CHECK(way_to_toolkit(source.path) == "");
+  }
 }
 
 // What a program sees of the layers below nn/: no implementation of tensors, streams and dispatch.

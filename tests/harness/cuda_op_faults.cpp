@@ -1,9 +1,5 @@
-#include "tests/harness/op_faults.h"
+#include "tests/harness/cuda_op_faults.h"
 
-#include "brrr/tensor/cuda_testing.h"
-#include "brrr/tensor/runtime.h"
-
-#if BRRR_HAS_CUDA
 #include <algorithm>
 
 #include "brrr/graph/compile.h"
@@ -14,8 +10,10 @@
 #include "brrr/ops/random_state.h"
 #include "brrr/ops/register_op.h"
 #include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::test {
 namespace {
@@ -278,4 +276,3 @@ void release_kept() {
 }
 
 }  // namespace brrr::test
-#endif
