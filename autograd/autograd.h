@@ -43,6 +43,7 @@ void retain_grad(const Tensor& x);
 Tensor detach(const Tensor& x);
 
 bool grad_enabled();
+namespace core {
 // Scope in which calls on this thread are recorded on the tape (`on`), or not.
 class GradMode {
  public:
@@ -54,12 +55,13 @@ class GradMode {
  private:
   std::uint32_t before_;
 };
-struct NoGrad : GradMode {
-  NoGrad() : GradMode(false) {}
+}  // namespace core
+struct NoGrad : core::GradMode {
+  NoGrad() : core::GradMode(false) {}
 };
 // Records inside of a NoGrad.
-struct EnableGrad : GradMode {
-  EnableGrad() : GradMode(true) {}
+struct EnableGrad : core::GradMode {
+  EnableGrad() : core::GradMode(true) {}
 };
 // NoGrad for one function: Tensor y = no_grad([&] { return model(x); });
 template <class F>
@@ -109,8 +111,10 @@ Tensor grad(const Tensor& output, const Tensor& input, GradOptions options = {})
 
 // Computes fn(inputs) and keeps only the inputs: backward runs fn again, with the same random
 // numbers. fn must depend only on its inputs and on tensors that do not change until then.
+namespace core {
 using Checkpointed = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
-std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> inputs);
+}
+std::vector<Tensor> checkpoint(const core::Checkpointed& fn, std::vector<Tensor> inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input);
 
 // --- Inspecting the tape ---
@@ -142,6 +146,8 @@ std::string to_string(std::span<const SavedTensor> saved);
 
 // --- Gradients in one flat tensor ---
 
+namespace core {
+
 // Leaves of one dtype and device whose gradients are views of one flat tensor: a backward fills it
 // with one op, however many leaves there are.
 class GradientGroup {
@@ -165,5 +171,7 @@ class GradientGroup {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+}  // namespace core
 
 }  // namespace brrr

@@ -11,7 +11,9 @@
 
 namespace brrr {
 
+namespace core {
 using Differentiable = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
+}
 
 struct GradcheckOptions {
   double step = 1e-6;  // of the central differences
@@ -34,7 +36,7 @@ struct GradcheckResult {
 
 // Inputs that require a gradient are f64 leaves of distinct memory; the others are constants. fn
 // must be deterministic. Every call of it draws the same random numbers.
-GradcheckResult gradcheck(const Differentiable& fn, const std::vector<Tensor>& inputs,
+GradcheckResult gradcheck(const core::Differentiable& fn, const std::vector<Tensor>& inputs,
                           GradcheckOptions options = {});
 GradcheckResult gradcheck(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input,
                           GradcheckOptions options = {});

@@ -182,7 +182,7 @@ for dtype in ("tf32", "bf16"):
         matmul(f"4096x8192x4096 {dtype} {form}")
 lines += [
     "",
-    "Matrix products run with `Choice::measured`. A ratio well above 1 means that brrr first transposes an operand with its "
+    "Matrix products run with `MatmulChoice::measured`. A ratio well above 1 means that brrr first transposes an operand with its "
     "own kernel. Products of this size run at the GPU's power limit: its clock falls from 1980 to about 1500 MHz within 0.2 s, "
     "so a burst of six products appears up to a fifth faster than sustained work "
     "(`bench/results/nvidia-h200-2026-11-21-experiments.json`, \"clock\"). Every rate, brrr's and PyTorch's, is measured after "

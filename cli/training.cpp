@@ -26,7 +26,7 @@ optim::Transformation optimizer_of(const TrainingOptions& o) {
 Toy seeded(const TrainingOptions& o) {
   manual_seed(o.seed);
   set_matmul_precision(o.tf32 ? Precision::tf32 : Precision::full);
-  set_matmul_choice(o.measured_matmul ? Choice::measured : Choice::first);
+  set_matmul_choice(o.measured_matmul ? MatmulChoice::measured : MatmulChoice::first);
   return Toy(o.toy);
 }
 

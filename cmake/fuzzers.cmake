@@ -10,7 +10,7 @@ add_library(brrr_fuzzed OBJECT EXCLUDE_FROM_ALL ${brrr_fuzz_sources} tensor/cuda
 target_compile_definitions(brrr_fuzzed PUBLIC BRRR_HAS_CUDA=0)
 target_compile_options(brrr_fuzzed PUBLIC ${brrr_fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_include_directories(brrr_fuzzed PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(brrr_fuzzed PUBLIC brrr_compile_options fmt::fmt nlohmann_json::nlohmann_json
+target_link_libraries(brrr_fuzzed PUBLIC brrr_inside fmt::fmt nlohmann_json::nlohmann_json
   Threads::Threads)
 
 foreach(name npy safetensors idx)

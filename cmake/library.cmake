@@ -6,7 +6,7 @@ target_include_directories(brrr PUBLIC
 target_compile_features(brrr PUBLIC cxx_std_20)
 target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
 # fmt's library: its header-only form doubled the compile time of each file.
-target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_compile_options> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_inside> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
   fmt::fmt ${BRRR_BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
 if(BRRR_HAS_CUDA)
   target_include_directories(brrr SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
@@ -30,7 +30,7 @@ foreach(isa IN LISTS brrr_isas)
   add_library(brrr_loops_${isa} OBJECT ops/cpu/loops_stamped.cpp ops/cpu/vector_math.cpp)
   set_target_properties(brrr_loops_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(brrr_loops_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(brrr_loops_${isa} PRIVATE brrr_compile_options)
+  target_link_libraries(brrr_loops_${isa} PRIVATE brrr_inside)
   target_compile_definitions(brrr_loops_${isa} PRIVATE BRRR_ISA=${isa})
   target_compile_options(brrr_loops_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math -fwrapv -ftls-model=initial-exec
     ${brrr_align_loops} $<$<STREQUAL:${isa},v3>:-march=x86-64-v3>)

@@ -31,6 +31,10 @@ target_compile_options(brrr_compile_options INTERFACE
   -ffp-contract=off
   # g++ 13 reports false overflows in fmt's buffers.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
+# For the project's own sources: names of brrr::core without the namespace.
+add_library(brrr_inside INTERFACE)
+target_link_libraries(brrr_inside INTERFACE brrr_compile_options)
+target_compile_options(brrr_inside INTERFACE -include ${CMAKE_CURRENT_SOURCE_DIR}/tensor/core_names.h)
 if(BRRR_SANITIZE)
   # Every finding of a sanitizer ends the program.
   target_compile_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE} -fno-sanitize-recover=all

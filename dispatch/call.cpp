@@ -11,7 +11,7 @@ std::string Call::number_text(int place) const {
                             : fmt::format("{}", attrs[place].i());
 }
 
-std::string describe(const Call& call) {
+std::string core::describe(const Call& call) {
   const OpInfo& info = op_info(call.op);
   std::string text = fmt::format("{}{}(", info.name, call.in_place ? "_" : "");
   const char* separator = "";

@@ -10,7 +10,7 @@
 
 #include <brrr/tensor/tensor.h>
 
-namespace brrr {
+namespace brrr::core {
 
 // Built-in ops are numbered by their rows in ops.def.
 enum class Op : std::uint16_t {
@@ -92,4 +92,4 @@ struct OutputSpec {
 // "add(f32[2, 3], 2)" for messages, traces and profiles
 std::string describe(const Call& call);
 
-}  // namespace brrr
+}  // namespace brrr::core

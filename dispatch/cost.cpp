@@ -6,17 +6,17 @@
 
 namespace brrr {
 
-Cost cost_of(const Call& call, std::span<const Tensor> outputs) {
+Cost core::cost_of(const Call& call, std::span<const Tensor> outputs) {
   return does_work(call) ? op_info(call.op).cost(call, outputs) : Cost{};
 }
 
-bool does_work(const Call& call) {
+bool core::does_work(const Call& call) {
   const OpInfo& info = op_info(call.op);
   return info.kind != OpKind::view && info.algebra != Algebra::undefined;
 }
 
-std::int64_t distinct_bytes(DType dtype, std::span<const std::int64_t> shape,
-                            std::span<const std::int64_t> strides) {
+std::int64_t core::distinct_bytes(DType dtype, std::span<const std::int64_t> shape,
+                                  std::span<const std::int64_t> strides) {
   auto bytes = static_cast<std::int64_t>(size_of(dtype));
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (strides[d] != 0 || shape[d] == 0) bytes *= shape[d];
@@ -24,7 +24,7 @@ std::int64_t distinct_bytes(DType dtype, std::span<const std::int64_t> shape,
   return bytes;
 }
 
-std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs) {
+std::int64_t core::operand_bytes(const Call& call, std::span<const Tensor> outputs) {
   std::int64_t bytes = 0;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     if (call.inputs[i]->defined()) bytes += distinct_bytes(*call.inputs[i]);

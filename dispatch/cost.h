@@ -7,7 +7,7 @@
 
 #include <brrr/dispatch/call.h>
 
-namespace brrr {
+namespace brrr::core {
 
 struct Cost {
   std::int64_t flops = 0;
@@ -40,4 +40,4 @@ inline Cost cost_of_moving(const Call& call, std::span<const Tensor> outputs) {
   return {0, operand_bytes(call, outputs)};
 }
 
-}  // namespace brrr
+}  // namespace brrr::core

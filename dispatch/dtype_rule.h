@@ -7,7 +7,7 @@
 
 #include <brrr/tensor/dtype.h>
 
-namespace brrr {
+namespace brrr::core {
 
 // Each is explained at the head of ops.def.
 enum class DTypeRule : std::uint8_t { same, float_like, predicate, select, widened, converts };
@@ -41,4 +41,4 @@ constexpr DType reduction_accumulator(DTypeRule rule, DType dtype, bool on_cuda)
   return is_half(kept) ? f32 : kept;
 }
 
-}  // namespace brrr
+}  // namespace brrr::core

@@ -3,7 +3,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/tensor/fail.h"
 
-namespace brrr::detail {
+namespace brrr::core {
 
 void throw_no_operand(const Call& call, int i) {
   fail("[{}] expected its gradient rule to name an operand of the call, got number {}",
@@ -18,4 +18,4 @@ void require_output(const Call& call, int output) {
   }
 }
 
-}  // namespace brrr::detail
+}  // namespace brrr::core

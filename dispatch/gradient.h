@@ -11,15 +11,11 @@
 
 #include <brrr/dispatch/call.h>
 
-namespace brrr {
-
-namespace detail {
+namespace brrr::core {
 
 // Thrown when a gradient rule asks for an operand or output that its call does not have.
 [[noreturn]] void throw_no_operand(const Call& call, int i);
 void require_output(const Call& call, int output);
-
-}  // namespace detail
 
 // The metadata of an operand whose values were not saved.
 struct Like {
@@ -68,13 +64,13 @@ class Gradient {
  private:
   int at(int i) const {
     if (i < 0 || i >= std::max(n_operands, kLeastOperands)) [[unlikely]]
-      detail::throw_no_operand(call, i);
+      throw_no_operand(call, i);
     return i;
   }
   int output_at(int output) const {
-    if (output != 0) detail::require_output(call, output);
+    if (output != 0) require_output(call, output);
     return output;
   }
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

@@ -7,7 +7,7 @@
 
 #include <brrr/dispatch/call.h>
 
-namespace brrr {
+namespace brrr::core {
 
 // A replay of a compiled step calls observers for each of its kernels: on the CPU before and after
 // the kernel runs, on CUDA after the launch of the whole graph.
@@ -33,4 +33,4 @@ class Observing {
   Observer& observer_;
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

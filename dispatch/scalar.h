@@ -11,7 +11,7 @@
 #include <brrr/tensor/dtype.h>
 #include <brrr/tensor/error.h>
 
-namespace brrr {
+namespace brrr::core {
 
 class Scalar {
  public:
@@ -48,4 +48,4 @@ class Scalar {
   };
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

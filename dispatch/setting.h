@@ -4,7 +4,7 @@
 
 #include <memory>
 
-namespace brrr {
+namespace brrr::core {
 
 struct SettingState;
 
@@ -38,4 +38,4 @@ class IntendedConstants {
   bool before_;
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

@@ -14,7 +14,7 @@
 namespace brrr {
 
 // The value of a setting, shared with the compiled steps that read it.
-struct SettingState {
+struct core::SettingState {
   explicit SettingState(int now) : value(now) {}
 
   static const std::shared_ptr<SettingState>& of(const Setting& setting) { return setting.state_; }

@@ -18,13 +18,13 @@ std::string complete(nn::Module& model, const data::Characters& characters, std:
     const std::string seen = text.substr(text.size() - std::min<std::size_t>(text.size(), kLength));
     const Tensor logits = model(unsqueeze(to(characters.encode(seen), device), 0));
     const Tensor last = select(select(logits, 0, 0), 0, -1);
-    text += characters.decode(unsqueeze(to(argmax(last), cpu), 0));
+    text += characters.decode(unsqueeze(to(argmax(last), Device::cpu()), 0));
   }
   return text;
 }
 
 int main() try {
-  const Device device = cuda_is_available() ? cuda() : cpu;
+  const Device device = cuda_is_available() ? cuda() : Device::cpu();
   manual_seed(0);
   const std::string text = data::generate_text(20'000);
   const data::Characters characters(text);

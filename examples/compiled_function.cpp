@@ -25,7 +25,7 @@ Tensor until_close(const Tensor& scores) {
 }
 
 int main() try {
-  const Device device = cuda_is_available() ? cuda() : cpu;
+  const Device device = cuda_is_available() ? cuda() : Device::cpu();
   manual_seed(0);
   auto balance = compile(doubly_stochastic, {.name = "balance"});
 

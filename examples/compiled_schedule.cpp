@@ -43,11 +43,11 @@ Run train(Mode mode, Device device) {
     losses.push_back(loss);
     rates.push_back(now);
   }
-  return {to(stack(losses), cpu), to(stack(rates), cpu)};
+  return {to(stack(losses), Device::cpu()), to(stack(rates), Device::cpu())};
 }
 
 int main() try {
-  const Device device = cuda_is_available() ? cuda() : cpu;
+  const Device device = cuda_is_available() ? cuda() : Device::cpu();
   const Run eager = train(Mode::eager, device), graph = train(Mode::graph, device);
   for (int i = 0; i < kSteps; i += 8) {
     std::printf("step %2d  rate %.5f  loss %.5f\n", i, item(select(graph.rates, 0, i)),

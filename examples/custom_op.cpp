@@ -11,15 +11,15 @@ using namespace brrr;
 // mish(x) = x tanh(log(1 + exp(x))). Its gradient is written over public ops, so it has a gradient
 // itself.
 bool try_mish() {
-  const Op mish = register_op({.name = "mish",
-                               .expression = "a * tanh(log1p(exp(a)))",
-                               .gradient =
-                                   [](Gradient& r) {
-                                     const Tensor& a = r.operand(0);
-                                     const Tensor t = tanh(softplus(a));
-                                     r.set(0, r.g() * (t + a * sigmoid(a) * (1 - t * t)));
-                                   },
-                               .needs = "a"});
+  const auto mish = register_op({.name = "mish",
+                                 .expression = "a * tanh(log1p(exp(a)))",
+                                 .gradient =
+                                     [](auto& r) {
+                                       const Tensor& a = r.operand(0);
+                                       const Tensor t = tanh(softplus(a));
+                                       r.set(0, r.g() * (t + a * sigmoid(a) * (1 - t * t)));
+                                     },
+                                 .needs = "a"});
   const Tensor x = requires_grad_(linspace(-2, 2, 5));
   const Tensor y = call_op(mish, {x});
   backward(sum(y));
@@ -39,7 +39,7 @@ bool try_outer() {
   StructuredOp outer;
   outer.name = "outer";
   outer.inputs = 2;
-  outer.infer = [](const Call& call, OutputSpec* outputs) {
+  outer.infer = [](const core::Call& call, core::OutputSpec* outputs) {
     const Tensor &a = call.input(0), &b = call.input(1);
     if (a.rank() != 1 || b.rank() != 1 || a.dtype() != f32 || b.dtype() != f32) {
       throw Error("[outer] expected two vectors of f32, got " + a.describe() + " and " +
@@ -47,7 +47,7 @@ bool try_outer() {
     }
     outputs[0] = {.dtype = f32, .device = a.device(), .shape = {a.size(0), b.size(0)}};
   };
-  outer.cpu = [](const Call& call, Tensor* outputs) {
+  outer.cpu = [](const core::Call& call, Tensor* outputs) {
     const Tensor a = contiguous(call.input(0)), b = contiguous(call.input(1));
     float* out = outputs[0].data<float>();
     for (std::int64_t i = 0; i < a.numel(); ++i) {
@@ -56,16 +56,16 @@ bool try_outer() {
       }
     }
   };
-  outer.cost = [](const Call& call, std::span<const Tensor> outputs) {
-    return Cost{.flops = outputs[0].numel(), .bytes = operand_bytes(call, outputs)};
+  outer.cost = [](const core::Call& call, std::span<const Tensor> outputs) {
+    return core::Cost{.flops = outputs[0].numel(), .bytes = core::operand_bytes(call, outputs)};
   };
-  outer.gradient = [](Gradient& r) {
+  outer.gradient = [](auto& r) {
     if (r.wants(0)) r.set(0, matmul(r.g(), r.operand(1)));
     if (r.wants(1)) r.set(1, matmul(transpose(r.g(), 0, 1), r.operand(0)));
   };
   outer.needs = "a b";
   outer.pure = true;
-  const Op outer_op = register_op(std::move(outer));
+  const auto outer_op = register_op(std::move(outer));
   const Tensor left = requires_grad_(tensor({1, 2})), right = tensor({3, 4, 5});
   const Tensor product = call_op(outer_op, {left, right}, {}).front();
   backward(sum(product));

@@ -7,7 +7,7 @@
 using namespace brrr;
 
 int main() try {
-  const Device device = cuda_is_available() ? cuda() : cpu;
+  const Device device = cuda_is_available() ? cuda() : Device::cpu();
   std::printf("running on %s\n\n", to_string(device).c_str());
   manual_seed(0);
 

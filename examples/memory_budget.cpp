@@ -43,7 +43,7 @@ void train(const char* name, Remat remat) {
 }  // namespace
 
 int main() try {
-  set_default_device(cuda_is_available() ? cuda() : cpu);
+  set_default_device(cuda_is_available() ? cuda() : Device::cpu());
   train("none", Remat::none());
   train("budget(0.5)", Remat::budget(0.5));
   train("budget(0.25)", Remat::budget(0.25));

@@ -63,7 +63,7 @@ void compare(std::int64_t batch, std::int64_t width, int layers) {
 
 // Without arguments two small models; else batch, width and layers of one.
 int main(int count, char** arguments) try {
-  set_default_device(cuda_is_available() ? cuda() : cpu);
+  set_default_device(cuda_is_available() ? cuda() : Device::cpu());
   if (count == 4) {
     compare(std::atoi(arguments[1]), std::atoi(arguments[2]), std::atoi(arguments[3]));
   } else {

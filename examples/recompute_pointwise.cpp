@@ -39,7 +39,7 @@ void run(const char* name, Mode mode, Remat remat) {
 }  // namespace
 
 int main() try {
-  set_default_device(cuda_is_available() ? cuda() : cpu);
+  set_default_device(cuda_is_available() ? cuda() : Device::cpu());
   run("graph", Mode::graph, Remat::none());
   run("fused", Mode::fused, Remat::none());
   run("fused, full", Mode::fused, Remat::full());

@@ -13,7 +13,7 @@ double accuracy(nn::Module& model, const data::Dataset& points, Device device) {
 }
 
 int main() try {
-  const Device device = cuda_is_available() ? cuda() : cpu;
+  const Device device = cuda_is_available() ? cuda() : Device::cpu();
   manual_seed(0);
   nn::MLP model({2, 64, 64, 2}, {.device = device});
 

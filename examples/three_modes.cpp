@@ -8,10 +8,10 @@ using namespace brrr;
 
 // An op of our own: differentiated, traced and fused like a built-in one.
 Tensor snake(const Tensor& x) {
-  static const Op op =
+  static const auto op =
       register_op({.name = "snake",
                    .expression = "a + sin(a) * sin(a)",
-                   .gradient = [](Gradient& r) { r.set(0, r.g() * (1 + sin(2 * r.operand(0)))); },
+                   .gradient = [](auto& r) { r.set(0, r.g() * (1 + sin(2 * r.operand(0)))); },
                    .needs = "a"});
   return call_op(op, {x});
 }
@@ -50,7 +50,7 @@ double train(const char* name, Mode mode) {
 }
 
 int main() try {
-  set_default_device(cuda_is_available() ? cuda() : cpu);
+  set_default_device(cuda_is_available() ? cuda() : Device::cpu());
   const double eager = train("eager", Mode::eager), graph = train("graph", Mode::graph),
                fused = train("fused", Mode::fused);
   std::printf("loss minus eager's: graph %g, fused %g\n", graph - eager, fused - eager);

@@ -28,7 +28,7 @@
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_work.h"
 
-namespace brrr::detail {
+namespace brrr::core {
 namespace {
 
 using graph::Entry;
@@ -584,4 +584,4 @@ void CompiledStep::clear() {
 
 std::int64_t count_of_replays() { return all_replays.load(std::memory_order_relaxed); }
 
-}  // namespace brrr::detail
+}  // namespace brrr::core

@@ -71,12 +71,16 @@ enum class OnFallback : std::uint8_t { warn, ignore, refuse };
 
 // An argument that has the same address in all calls, such as a batch slot that is refilled.
 // The compiled step owns a reference to it, and has an entry for each tensor passed as fixed.
+namespace core {
 template <class T>
 struct Fixed {
   T value;
 };
-inline Fixed<Tensor> fixed(const Tensor& x) { return {x}; }
-inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std::move(list)}; }
+}  // namespace core
+inline core::Fixed<Tensor> fixed(const Tensor& x) { return {x}; }
+inline core::Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) {
+  return {std::move(list)};
+}
 
 struct CompileOptions {
   Mode mode = Mode::graph;
@@ -137,9 +141,9 @@ struct CompiledEntry {
   // Of the host. Generated kernels are compiled while the step is planned, and on CUDA the second
   // call captures the graph.
   double trace_ms = 0, plan_ms = 0, first_run_ms = 0, capture_ms = 0;
-  StepTime predicted;       // of a replay, predicted before the first
-  Roofline roofline;        // of its kernels
-  bool calibrated = false;  // predicted from ceilings measured by `brrr calibrate`
+  core::StepTime predicted;  // of a replay, predicted before the first
+  core::Roofline roofline;   // of its kernels
+  bool calibrated = false;   // predicted from ceilings measured by `brrr calibrate`
   // Under a policy of rematerialization: copies of calls that the backward pass runs again, and the
   // memory of the step with every value kept.
   int recomputed_calls = 0;
@@ -157,7 +161,7 @@ struct CompileReport {
   std::vector<std::string> eager_reasons;  // the last few
 };
 
-namespace detail {
+namespace core {
 
 // A number or enum among the arguments, which is part of the signature.
 using Static = std::int64_t;
@@ -299,7 +303,7 @@ struct Results<std::vector<Tensor>> {
   static std::vector<Tensor> from_list(std::vector<Tensor> list) { return list; }
 };
 
-}  // namespace detail
+}  // namespace core
 
 // The result of compile(), called like the function. Arguments are tensors, vectors of tensors,
 // either of them fixed(), and numbers; each combination of numbers has an entry of its own.
@@ -308,33 +312,33 @@ class Compiled {
  public:
   Compiled(F function, CompileOptions options)
       : function_(std::move(function)),
-        step_(std::make_unique<detail::CompiledStep>(std::move(options))) {
+        step_(std::make_unique<core::CompiledStep>(std::move(options))) {
     if constexpr (requires {
                     typename F::result_type;
                     function_ == nullptr;
                   }) {
-      if (function_ == nullptr) fail("[compile] expected a function, got none");
+      if (function_ == nullptr) core::fail("[compile] expected a function, got none");
     }
   }
 
   template <class... A>
-  requires(std::invocable<F&, detail::GivenFor<A>&...>) auto operator()(A&&... arguments) {
-    using R = std::remove_cvref_t<std::invoke_result_t<F&, detail::GivenFor<A>&...>>;
-    detail::Flattened flat;
-    ((flat.statics.push_back(detail::kind_of<A>()), flat.add(arguments)), ...);
+  requires(std::invocable<F&, core::GivenFor<A>&...>) auto operator()(A&&... arguments) {
+    using R = std::remove_cvref_t<std::invoke_result_t<F&, core::GivenFor<A>&...>>;
+    core::Flattened flat;
+    ((flat.statics.push_back(core::kind_of<A>()), flat.add(arguments)), ...);
     const auto call = [&](std::span<const Tensor> tensors) -> std::vector<Tensor> {
-      detail::Unflatten next(tensors);
+      core::Unflatten next(tensors);
       // Braces guarantee evaluation from left to right.
-      std::tuple<detail::GivenFor<A>...> list{next.like(arguments)...};
+      std::tuple<core::GivenFor<A>...> list{next.like(arguments)...};
       if constexpr (std::is_void_v<R>) {
         std::apply(function_, list);
         return {};
       } else {
-        return detail::Results<R>::to_list(std::apply(function_, list));
+        return core::Results<R>::to_list(std::apply(function_, list));
       }
     };
     std::vector<Tensor> results = step_->call(flat.tensors, flat.fixed, flat.statics, call);
-    if constexpr (!std::is_void_v<R>) return detail::Results<R>::from_list(std::move(results));
+    if constexpr (!std::is_void_v<R>) return core::Results<R>::from_list(std::move(results));
   }
 
   // The compiled entries: why each was made, its calls, memory and times.
@@ -347,20 +351,20 @@ class Compiled {
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
   // Under a policy of rematerialization: the live bytes of an entry, call by call, before and
   // after.
-  LiveBytes live_bytes(int entry = 0) const { return step_->live_bytes(entry); }
+  core::LiveBytes live_bytes(int entry = 0) const { return step_->live_bytes(entry); }
   // The values that kernels of a fused entry pass to one another through memory, with reasons.
-  std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
+  std::vector<core::UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.
-  std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
+  std::vector<core::GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
   // The launches of an entry, in order, with their predicted costs.
-  std::vector<LaunchCost> launches(int entry = 0) const { return step_->launches(entry); }
+  std::vector<core::LaunchCost> launches(int entry = 0) const { return step_->launches(entry); }
   // Drops all entries and frees the planned memory: the next call traces again, with the host's
   // values at that time.
   void clear() { step_->clear(); }
 
  private:
   F function_;
-  std::unique_ptr<detail::CompiledStep> step_;
+  std::unique_ptr<core::CompiledStep> step_;
 };
 
 template <class F>

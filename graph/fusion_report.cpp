@@ -48,8 +48,12 @@ constexpr std::array<std::pair<const char*, const char*>, 22> kReasons = {{
 
 }  // namespace
 
-const char* name_of(WhyNotFused why) { return kReasons.at(static_cast<std::size_t>(why)).first; }
-const char* describe(WhyNotFused why) { return kReasons.at(static_cast<std::size_t>(why)).second; }
+const char* core::name_of(WhyNotFused why) {
+  return kReasons.at(static_cast<std::size_t>(why)).first;
+}
+const char* core::describe(WhyNotFused why) {
+  return kReasons.at(static_cast<std::size_t>(why)).second;
+}
 
 }  // namespace brrr
 

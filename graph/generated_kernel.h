@@ -7,7 +7,7 @@
 
 #include <brrr/graph/step_time.h>
 
-namespace brrr {
+namespace brrr::core {
 
 struct GeneratedKernel {
   std::vector<std::string> calls;          // "sub", "exp", ...
@@ -20,4 +20,4 @@ struct GeneratedKernel {
   std::string source;    // "": not compiled yet, or not kept
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

@@ -40,12 +40,12 @@ class Remat {
   double fraction_;
 };
 
-namespace detail {
+namespace core {
 void mark_for_remat(const Tensor& x, bool recomputed);
 void mark_for_remat(std::string_view name, bool recomputed);
 template <class T>
 concept Marked = std::same_as<T, Tensor> || std::convertible_to<const T&, std::string_view>;
-}  // namespace detail
+}  // namespace core
 
 // Marks for the policy, called in a compiled function. remat::save: the backward pass reads the
 // marked values from memory. remat::recompute: it computes them again. Compiling a step throws an
@@ -58,13 +58,13 @@ concept Marked = std::same_as<T, Tensor> || std::convertible_to<const T&, std::s
 //
 // Without a policy, and outside of a compiled function, marks do nothing.
 namespace remat {
-template <detail::Marked... T>
+template <core::Marked... T>
 void save(const T&... values) {
-  (detail::mark_for_remat(values, false), ...);
+  (core::mark_for_remat(values, false), ...);
 }
-template <detail::Marked... T>
+template <core::Marked... T>
 void recompute(const T&... values) {
-  (detail::mark_for_remat(values, true), ...);
+  (core::mark_for_remat(values, true), ...);
 }
 }  // namespace remat
 

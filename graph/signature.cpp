@@ -65,14 +65,14 @@ std::vector<Number> numbers_in(std::span<const std::int64_t> statics) {
   int argument = 0;
   for (std::size_t i = 0; i < statics.size(); ++i, ++argument) {
     const std::int64_t kind = statics[i];
-    if (detail::is_number(kind)) numbers.push_back({argument, kind, statics[i + 1]});
-    i += detail::has_static(kind);
+    if (core::is_number(kind)) numbers.push_back({argument, kind, statics[i + 1]});
+    i += core::has_static(kind);
   }
   return numbers;
 }
 
 std::string text_of(const Number& number) {
-  if (detail::is_floating_number(number.kind))
+  if (core::is_floating_number(number.kind))
     return fmt::format("{}", std::bit_cast<double>(number.value));
   return fmt::format("{}", number.value);
 }

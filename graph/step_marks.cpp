@@ -12,13 +12,13 @@ Remat Remat::budget(double fraction) {
   return Remat(Kind::budget, fraction);
 }
 
-void detail::mark_for_remat(const Tensor& x, bool recomputed) {
+void core::mark_for_remat(const Tensor& x, bool recomputed) {
   if (!x.defined())
     fail("[remat::{}] expected tensors, got an undefined one", recomputed ? "recompute" : "save");
   graph::Trace::mark_for_remat(x, recomputed);
 }
 
-void detail::mark_for_remat(std::string_view name, bool recomputed) {
+void core::mark_for_remat(std::string_view name, bool recomputed) {
   graph::Trace::mark_for_remat(name, recomputed);
 }
 

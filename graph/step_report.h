@@ -8,7 +8,7 @@
 
 #include <brrr/graph/step_time.h>
 
-namespace brrr {
+namespace brrr::core {
 
 // One launch of a compiled step, by prediction.
 struct LaunchCost {
@@ -27,4 +27,4 @@ struct LiveBytes {
   std::vector<std::size_t> every_value_kept_in_gradients, planned_in_gradients;
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace brrr {
+namespace brrr::core {
 
 // A kernel moves bytes and computes at the same time.
 struct KernelTime {
@@ -35,4 +35,4 @@ struct Roofline {
   StepTime growing;  // the time that twice the work would add to each kernel, likewise
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

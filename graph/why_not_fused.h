@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace brrr {
+namespace brrr::core {
 
 enum class WhyNotFused : std::uint8_t {
   opaque_call,        // one of the two calls is computed by a kernel of its own
@@ -45,4 +45,4 @@ struct UnfusedEdge {
   std::string producer_line, consumer_line;  // "train.cpp:12 in train_step"
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

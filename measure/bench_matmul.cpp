@@ -49,7 +49,7 @@ Result matmul_case(const BenchOptions& options, const MatmulProblem& p) {
     b.push_back(p.transpose_b ? transpose(stored_b.back(), 0, 1) : stored_b.back());
   }
   const MatmulPrecisionGuard precision_guard(p.tf32 ? Precision::tf32 : Precision::full);
-  const MatmulChoiceGuard choice_guard(Choice::measured);
+  const MatmulChoiceGuard choice_guard(MatmulChoice::measured);
   const BareMatmul bare = bare_matmul(device, p, stored_a, stored_b);
   std::size_t next = 0;
   const auto call = [&] {

@@ -160,7 +160,7 @@ std::pair<Tensor, Tensor> in_order(FactorOrder order, const Tensor& x, const Ten
 // brrr's own, for small products, take little longer to launch than other kernels; a call of
 // cuBLASLt takes two to four times as long.
 int64_t Calibrator::read_products_called(std::span<const int64_t> sizes) {
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const MatmulPrecisionGuard precision(Precision::tf32);
   double sum = 0;
   int count = 0;
@@ -187,7 +187,7 @@ int64_t Calibrator::read_products_called(std::span<const int64_t> sizes) {
 void Calibrator::read_recorded_calls() {
   options_.progress("recorded calls");
   const std::int64_t width = on_cpu() || options_.quick ? 1 : 64;
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const MatmulPrecisionGuard precision(on_cpu() ? Precision::full : Precision::tf32);
   nn::Sequential model;
   for (int layer = 0; layer < 16; ++layer) {
@@ -329,7 +329,7 @@ void Calibrator::read_products(ProductType type, DType dtype) {
   const char* const name = graph::kProductTypes[static_cast<std::size_t>(type)];
   const MatmulPrecisionGuard precision(type == ProductType::tf32 ? Precision::tf32
                                                                  : Precision::full);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const double node = static_cast<double>(result_.ceilings.node_ps) * 1e-12;
   graph::ProductCurves& curves = result_.ceilings.products[static_cast<std::size_t>(type)];
   const std::vector<int64_t> sizes = product_sizes(type);

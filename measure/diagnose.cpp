@@ -48,14 +48,14 @@ Evidence gather(Device device, const std::function<void()>& step, const Diagnose
   constexpr int kSamples = 21;
   Evidence evidence{.device = device};
   for (int i = 0; i < 2; ++i) step();
-  const std::int64_t replays = detail::count_of_replays();
+  const std::int64_t replays = core::count_of_replays();
   if (options.entry) {
     evidence.mode = options.entry->mode;
     evidence.cost = cost_of_replay(device, step, *options.entry);
   } else {
     evidence.cost = cost_of_step(device, step);
   }
-  const bool replayed = detail::count_of_replays() > replays;
+  const bool replayed = core::count_of_replays() > replays;
   if (replayed && !options.entry) {
     evidence.further_problems.emplace_back(
         "the step replays a compiled one: its entry (DiagnoseOptions::entry) is missing");

@@ -206,7 +206,7 @@ MultiplyAdds multiply_add_limit(const LabOptions& options) {
 
 ProductRate product_rate(const LabOptions& options, std::int64_t n, DType dtype) {
   const MatmulPrecisionGuard precision(options.device.is_cpu() ? Precision::full : Precision::tf32);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const Options here{.dtype = dtype, .device = options.device};
   const Tensor a = rand({n, n}, here) - 0.5, b = rand({n, n}, here) - 0.5;
   const Timing timing =

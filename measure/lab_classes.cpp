@@ -138,7 +138,7 @@ Profile profile(const LabOptions& options, const Step& step) {
 // Forward and backward of an encoder layer of BERT: base on a CPU, large on CUDA.
 Profile bert_layer(const LabOptions& options) {
   const MatmulPrecisionGuard precision(options.device.is_cpu() ? Precision::full : Precision::tf32);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const bool small = options.device.is_cpu();
   const std::int64_t width = small ? 768 : 1024, length = small ? 128 : 512;
   const std::int64_t batch = options.quick ? 1 : small ? 4 : 8;
@@ -213,7 +213,7 @@ Finding achieved_flops(const LabOptions& options) {
 Finding share_of_peak(const LabOptions& options) {
   const ProductRate peak = product_rate(options, full_product(options), f32);
   const MatmulPrecisionGuard precision(options.device.is_cpu() ? Precision::full : Precision::tf32);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   Finding finding;
   std::vector<std::string> numbers;
   const std::int64_t last = full_product(options);

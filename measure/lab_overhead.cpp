@@ -153,7 +153,7 @@ Finding batch_doubling(const LabOptions& options) {
 Finding remedies(const LabOptions& options) {
   const bool on_cpu = options.device.is_cpu();
   const MatmulPrecisionGuard precision(on_cpu ? Precision::full : Precision::tf32);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const auto pointwise = [&]() -> Step {
     return [x = rand({large(options)}, here(options))]() mutable {
       add_(mul_(relu_(sub_(x, 0.25)), 0.5), 0.5);

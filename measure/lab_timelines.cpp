@@ -77,7 +77,7 @@ double longest_lead_us(const Timeline& timeline) {
 Finding timelines(const LabOptions& options) {
   const bool on_cpu = options.device.is_cpu();
   const MatmulPrecisionGuard precision(on_cpu ? Precision::full : Precision::tf32);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const std::int64_t wide = on_cpu ? 512 : full_product(options);
   struct Case {
     const char* name;
@@ -126,7 +126,7 @@ Finding timelines(const LabOptions& options) {
 Finding gpu_util(const LabOptions& options) {
   const bool on_cpu = options.device.is_cpu();
   const MatmulPrecisionGuard precision(on_cpu ? Precision::full : Precision::tf32);
-  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulChoiceGuard choice(MatmulChoice::measured);
   const std::int64_t wide = full_product(options);
   const ProductRate peak = product_rate(options, wide, f32);
   const Step pointwise =

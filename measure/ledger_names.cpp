@@ -58,7 +58,7 @@ constexpr KnownName kNames[] = {
 
     {"brrr::graph", launch},
     {"brrr::Compiled", launch},
-    {"brrr::detail::CompiledStep", launch},
+    {"brrr::core::CompiledStep", launch},
     {"brrr::jit", launch},
 
     {"brrr::synchronize", waiting},
@@ -66,7 +66,7 @@ constexpr KnownName kNames[] = {
     {"brrr::Event::synchronize", waiting},
     {"brrr::CpuRuntime::synchronize", waiting},
     {"brrr::Queue::synchronize", waiting},
-    {"brrr::detail::run_chunks", waiting},  // between the chunks that this thread computes
+    {"brrr::core::run_chunks", waiting},  // between the chunks that this thread computes
 
     {"brrr::optim", optimizer},
     {"brrr::nn", optimizer},

@@ -84,7 +84,7 @@ class Module {
   void collect(const std::string& prefix, std::vector<RegisteredTensor>& found) const;
 
   std::string kind_;
-  Setting training_{1};
+  core::Setting training_{1};
   Module* parent_ = nullptr;
   std::vector<RegisteredTensor> own_;
   std::vector<Child> children_;

@@ -49,7 +49,7 @@ class Parameters {
   mutable bool reported_ = false;
   std::vector<Tensor> values_;
   std::vector<ParameterRange> ranges_;  // by buffer, then by start
-  std::vector<std::unique_ptr<GradientGroup>> groups_;
+  std::vector<std::unique_ptr<core::GradientGroup>> groups_;
 };
 
 }  // namespace brrr::nn

@@ -12,7 +12,7 @@ namespace brrr {
 
 namespace operands {
 #define BRRR_ELEMENT(name) const Tensor& name;
-#define BRRR_NUMBER(name) Operand name;
+#define BRRR_NUMBER(name) core::Operand name;
 #define BRRR_FORMULA(name, written, read, numbers, ...) \
   struct name {                                         \
     BRRR_EACH(BRRR_ELEMENT, written)                    \

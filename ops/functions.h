@@ -17,11 +17,11 @@
 
 namespace brrr {
 
-namespace detail {
+namespace core {
 // Referenced here so that a static link includes ops/table.cpp, which no other symbol requires.
 void fill_builtin_ops();
 [[gnu::used]] inline void (*const linked_ops)() = fill_builtin_ops;
-}  // namespace detail
+}  // namespace core
 
 // --- Making tensors ---
 
@@ -48,11 +48,11 @@ struct Options {
 };
 
 Tensor empty(const Dims& shape, Options options = {});
-Tensor full(const Dims& shape, Scalar value, Options options = {});
+Tensor full(const Dims& shape, core::Scalar value, Options options = {});
 Tensor zeros(const Dims& shape, Options options = {});
 Tensor ones(const Dims& shape, Options options = {});
 Tensor empty_like(const Tensor& x);
-Tensor full_like(const Tensor& x, Scalar value);
+Tensor full_like(const Tensor& x, core::Scalar value);
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 // A tensor with a shape and a type but no memory; ops on it compute shapes only.
@@ -64,28 +64,28 @@ struct RangeOptions {
   std::optional<DType> dtype = {};
   Device device = default_device();
 };
-Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options = {});
-Tensor arange(Scalar start, Scalar end, RangeOptions options = {});
-Tensor arange(Scalar end, RangeOptions options = {});
+Tensor arange(core::Scalar start, core::Scalar end, core::Scalar step, RangeOptions options = {});
+Tensor arange(core::Scalar start, core::Scalar end, RangeOptions options = {});
+Tensor arange(core::Scalar end, RangeOptions options = {});
 // Includes both ends. Integer types truncate the values, as `cast` does.
 Tensor linspace(double start, double end, std::int64_t steps, Options options = {});
 Tensor eye(std::int64_t n, Options options = {});
 Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
 
 // A copy of x. Throws an Error if a value is outside of [low, high], or NaN.
-Tensor checked(const Tensor& x, Scalar low, Scalar high);
+Tensor checked(const Tensor& x, core::Scalar low, core::Scalar high);
 
 // A 0-d tensor; or a tensor with the given values and shape, in row-major order.
-Tensor scalar_tensor(Scalar value, Options options = {});
+Tensor scalar_tensor(core::Scalar value, Options options = {});
 template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device = default_device());
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device = default_device());
 // Nested braces give the shape: tensor({{1, 2}, {3, 4}}) is f32[2, 2]. The dtype is f32, whatever
 // the numbers, or the template argument: tensor<std::int64_t>({1, 2}).
-Tensor tensor(std::initializer_list<TensorLiteral> values, Device device = default_device());
+Tensor tensor(std::initializer_list<core::TensorLiteral> values, Device device = default_device());
 template <class T>
-Tensor tensor(std::initializer_list<TensorLiteral> values, Device device = default_device());
+Tensor tensor(std::initializer_list<core::TensorLiteral> values, Device device = default_device());
 
 // Random draws are Philox, keyed by the seed, a step counter and the draw's place in the step: the
 // same program gives the same numbers on every device. manual_seed starts over at step 0, place 0,
@@ -151,33 +151,33 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
   BRRR_INTO_TEMPORARY(name##_)
 #define BRRR_BINARY(name, ...)                   \
   Tensor name(const Tensor& a, const Tensor& b); \
-  Tensor name(const Tensor& a, Scalar b);        \
-  Tensor name(Scalar a, const Tensor& b);        \
+  Tensor name(const Tensor& a, core::Scalar b);  \
+  Tensor name(core::Scalar a, const Tensor& b);  \
   Tensor& name##_(Tensor& a, const Tensor& b);   \
-  Tensor& name##_(Tensor& a, Scalar b);          \
+  Tensor& name##_(Tensor& a, core::Scalar b);    \
   BRRR_INTO_TEMPORARY(name##_)
-#define BRRR_TERNARY(name, ...)                                     \
-  Tensor name(const Tensor& a, const Operand& b, const Operand& c); \
-  Tensor& name##_(Tensor& a, const Operand& b, const Operand& c);   \
+#define BRRR_TERNARY(name, ...)                                                 \
+  Tensor name(const Tensor& a, const core::Operand& b, const core::Operand& c); \
+  Tensor& name##_(Tensor& a, const core::Operand& b, const core::Operand& c);   \
   BRRR_INTO_TEMPORARY(name##_)
 #include <brrr/dispatch/ops.def>
 
 // One side of a clamp; NaN stays NaN.
-Tensor clamp_min(const Tensor& x, const Operand& low);
-Tensor& clamp_min_(Tensor& x, Scalar low);
-Tensor clamp_max(const Tensor& x, const Operand& high);
-Tensor& clamp_max_(Tensor& x, Scalar high);
+Tensor clamp_min(const Tensor& x, const core::Operand& low);
+Tensor& clamp_min_(Tensor& x, core::Scalar low);
+Tensor clamp_max(const Tensor& x, const core::Operand& high);
+Tensor& clamp_max_(Tensor& x, core::Scalar high);
 // a + value * b * c, and a + value * b / c.
-Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
-Tensor& addcmul_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
-Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
-Tensor& addcdiv_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
+Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, core::Scalar value);
+Tensor& addcmul_(Tensor& a, const Tensor& b, const Tensor& c, core::Scalar value);
+Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, core::Scalar value);
+Tensor& addcdiv_(Tensor& a, const Tensor& b, const Tensor& c, core::Scalar value);
 // `value` where the mask is true, in x's type.
-Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
-Tensor& masked_fill_(Tensor& x, const Tensor& mask, Scalar value);
+Tensor masked_fill(const Tensor& x, const Tensor& mask, core::Scalar value);
+Tensor& masked_fill_(Tensor& x, const Tensor& mask, core::Scalar value);
 
 Tensor& copy_(Tensor& destination, const Tensor& source);  // converts and broadcasts
-Tensor& fill_(Tensor& x, Scalar value);
+Tensor& fill_(Tensor& x, core::Scalar value);
 Tensor& zero_(Tensor& x);
 
 BRRR_INTO_TEMPORARY(clamp_min_)
@@ -192,13 +192,13 @@ BRRR_INTO_TEMPORARY(zero_)
 // compares whole tensors.
 #define BRRR_OPERATOR(sign, name)                                                      \
   inline Tensor operator sign(const Tensor& a, const Tensor& b) { return name(a, b); } \
-  inline Tensor operator sign(const Tensor& a, Scalar b) { return name(a, b); }        \
-  inline Tensor operator sign(Scalar a, const Tensor& b) { return name(a, b); }
+  inline Tensor operator sign(const Tensor& a, core::Scalar b) { return name(a, b); }  \
+  inline Tensor operator sign(core::Scalar a, const Tensor& b) { return name(a, b); }
 #define BRRR_ASSIGNMENT(sign, name)                                                          \
   inline Tensor& operator sign(Tensor& a, const Tensor& b) { return name(a, b); }            \
-  inline Tensor& operator sign(Tensor& a, Scalar b) { return name(a, b); }                   \
+  inline Tensor& operator sign(Tensor& a, core::Scalar b) { return name(a, b); }             \
   inline Tensor operator sign(Tensor&& a, const Tensor& b) { return name(std::move(a), b); } \
-  inline Tensor operator sign(Tensor&& a, Scalar b) { return name(std::move(a), b); }
+  inline Tensor operator sign(Tensor&& a, core::Scalar b) { return name(std::move(a), b); }
 BRRR_OPERATOR(+, add)
 BRRR_OPERATOR(-, sub)
 BRRR_OPERATOR(*, mul)

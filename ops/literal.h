@@ -7,7 +7,7 @@
 #include <brrr/dispatch/scalar.h>
 #include <brrr/tensor/half.h>
 
-namespace brrr {
+namespace brrr::core {
 
 // A number, or a list of literals. Refers to the initializer lists that it was made from, which
 // live until the end of the full expression.
@@ -29,4 +29,4 @@ class TensorLiteral {
   bool is_list_ = false;
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

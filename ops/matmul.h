@@ -30,14 +30,14 @@ class MatmulPrecisionGuard {
 // version (the result is kept on disk), and takes the fastest; during a capture it takes an
 // existing plan, or the first offer. Either way a shape keeps its algorithm for the life of the
 // process.
-enum class Choice : std::uint8_t { first, measured };
+enum class MatmulChoice : std::uint8_t { first, measured };
 
-void set_matmul_choice(Choice choice);
-Choice matmul_choice();
+void set_matmul_choice(MatmulChoice choice);
+MatmulChoice matmul_choice();
 
 class MatmulChoiceGuard {
  public:
-  explicit MatmulChoiceGuard(Choice choice);
+  explicit MatmulChoiceGuard(MatmulChoice choice);
   ~MatmulChoiceGuard();
   MatmulChoiceGuard(const MatmulChoiceGuard&) = delete;
   MatmulChoiceGuard& operator=(const MatmulChoiceGuard&) = delete;

@@ -10,7 +10,7 @@ namespace brrr {
 namespace {
 
 std::atomic<Precision> precision_of_all{Precision::full};
-std::atomic<Choice> choice_of_all{Choice::first};
+std::atomic<MatmulChoice> choice_of_all{MatmulChoice::first};
 
 }  // namespace
 
@@ -26,13 +26,13 @@ MatmulPrecisionGuard::MatmulPrecisionGuard(Precision precision)
 }
 MatmulPrecisionGuard::~MatmulPrecisionGuard() { thread_context.matmul_precision = before_; }
 
-void set_matmul_choice(Choice choice) { choice_of_all = choice; }
-Choice matmul_choice() {
-  return thread_context.matmul_choice >= 0 ? static_cast<Choice>(thread_context.matmul_choice)
+void set_matmul_choice(MatmulChoice choice) { choice_of_all = choice; }
+MatmulChoice matmul_choice() {
+  return thread_context.matmul_choice >= 0 ? static_cast<MatmulChoice>(thread_context.matmul_choice)
                                            : choice_of_all.load(std::memory_order_relaxed);
 }
 
-MatmulChoiceGuard::MatmulChoiceGuard(Choice choice)
+MatmulChoiceGuard::MatmulChoiceGuard(MatmulChoice choice)
     : before_(std::exchange(thread_context.matmul_choice, static_cast<std::int8_t>(choice))) {}
 MatmulChoiceGuard::~MatmulChoiceGuard() { thread_context.matmul_choice = before_; }
 

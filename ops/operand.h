@@ -6,7 +6,7 @@
 #include <brrr/dispatch/scalar.h>
 #include <brrr/tensor/tensor.h>
 
-namespace brrr {
+namespace brrr::core {
 
 struct Operand {
   const Tensor* tensor = nullptr;  // null: `scalar` is the operand
@@ -18,4 +18,4 @@ struct Operand {
   requires std::is_arithmetic_v<Number> Operand(Number number) : scalar(number) {}
 };
 
-}  // namespace brrr
+}  // namespace brrr::core

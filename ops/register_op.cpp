@@ -52,7 +52,7 @@ void run_gradient(Gradient& gradient) {
   const OpInfo& info = op_info(gradient.call.op);
   info.registered->gradient(gradient);
   for (int i = gradient.n_operands; i < Gradient::kLeastOperands; ++i) {
-    if (gradient.of_operands[i].defined()) detail::throw_no_operand(gradient.call, i);
+    if (gradient.of_operands[i].defined()) core::throw_no_operand(gradient.call, i);
   }
   for (int i = 0; i < gradient.n_operands; ++i) {
     Tensor& given = gradient.of_operands[i];

@@ -3,7 +3,7 @@
 //
 //   const Op cube = register_op({.name = "cube",
 //                                .expression = "a * a * a",
-//                                .gradient = [](Gradient& r) {
+//                                .gradient = [](auto& r) {
 //                                  r.set(0, r.g() * (3 * square(r.operand(0))));
 //                                },
 //                                .needs = "a"});
@@ -32,25 +32,27 @@ struct PointwiseOp {
   std::string name = {};
   int arity = 1;
   std::string expression = {};
-  DTypeRule rule = DTypeRule::float_like;
-  DTypeSet types = dtype_sets::floats;
+  core::DTypeRule rule = core::DTypeRule::float_like;
+  core::DTypeSet types = core::dtype_sets::floats;
   double low = -2, high = 2;  // where the tests of a gradient may draw operands from
 
   // Computes the gradient of each operand that needs one, by public ops; that of a broadcast
   // operand is summed to its shape. Without a rule the op runs, and a backward that reaches it
   // throws.
-  std::function<void(Gradient& gradient)> gradient = {};
+  std::function<void(core::Gradient& gradient)> gradient = {};
   // The values that `gradient` reads, which are saved: operands by letter, the result as y: "a b
   // y".
   std::string needs = {};
 };
-Op register_op(const PointwiseOp& op);
+core::Op register_op(const PointwiseOp& op);
 
 // Broadcasts and promotes as built-in ops do; numbers may stand for tensors.
-Tensor call_op(Op op, std::span<const Operand> operands);
-inline Tensor call_op(Op op, std::initializer_list<Operand> operands) {
+Tensor call_op(core::Op op, std::span<const core::Operand> operands);
+inline Tensor call_op(core::Op op, std::initializer_list<core::Operand> operands) {
   return call_op(op, std::span(operands.begin(), operands.size()));
 }
+
+namespace core {
 
 // The launch configuration of a CUDA kernel: blocks, threads, and dynamic shared memory.
 struct LaunchConfig {
@@ -65,8 +67,10 @@ struct LaunchConfig {
 struct CudaKernel {
   std::string entry = {};
   std::string source = {};
-  std::function<LaunchConfig(const Call& call, const Tensor* outputs)> launch = {};
+  std::function<LaunchConfig(const core::Call& call, const Tensor* outputs)> launch = {};
 };
+
+}  // namespace core
 
 // An op of any shape. `infer` returns the outputs' shapes and throws if the inputs are invalid;
 // kernels may rely on it. On a device without a kernel a call throws an error that names the op.
@@ -75,10 +79,10 @@ struct StructuredOp {
   int inputs = 1;
   int outputs = 1;
   std::string attributes = {};  // their names, separated by spaces: integers, or "scale:double"
-  std::function<void(const Call& call, OutputSpec* outputs)> infer = {};
-  std::function<void(const Call& call, Tensor* outputs)> cpu = {};
-  std::function<void(const Call& call, Tensor* outputs)> cuda = {};
-  CudaKernel cuda_kernel = {};  // used where `cuda` is empty
+  std::function<void(const core::Call& call, core::OutputSpec* outputs)> infer = {};
+  std::function<void(const core::Call& call, Tensor* outputs)> cpu = {};
+  std::function<void(const core::Call& call, Tensor* outputs)> cuda = {};
+  core::CudaKernel cuda_kernel = {};  // used where `cuda` is empty
   // A promise that kernels write to their outputs only, and that equal calls give equal results.
   // Without it calls are neither removed, merged nor run again, and keep their order with one
   // another and with calls that touch their operands or tensors from outside of the compiled
@@ -90,20 +94,20 @@ struct StructuredOp {
   std::string channel = {};
   // Arithmetic and bytes of a call. Required: without it, every count of a step's FLOPs and every
   // prediction would be wrong. `cost_of_moving` is that of an op that computes nothing.
-  std::function<Cost(const Call& call, std::span<const Tensor> outputs)> cost = {};
+  std::function<core::Cost(const core::Call& call, std::span<const Tensor> outputs)> cost = {};
 
   // As PointwiseOp's; inputs are a, b, c and so on, outputs y, or y0, y1, y2 and y3.
-  std::function<void(Gradient& gradient)> gradient = {};
+  std::function<void(core::Gradient& gradient)> gradient = {};
   std::string needs = {};
 };
-Op register_op(const StructuredOp& op);
+core::Op register_op(const StructuredOp& op);
 
 // Numbers are converted to the attributes' kinds: an integer is accepted for a double, but a double
 // is refused for an integer.
-std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
-                            std::span<const Scalar> attributes);
-inline std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
-                                   std::initializer_list<Scalar> attributes) {
+std::vector<Tensor> call_op(core::Op op, std::span<const Tensor> inputs,
+                            std::span<const core::Scalar> attributes);
+inline std::vector<Tensor> call_op(core::Op op, std::initializer_list<Tensor> inputs,
+                                   std::initializer_list<core::Scalar> attributes) {
   return call_op(op, std::span(inputs.begin(), inputs.size()),
                  std::span(attributes.begin(), attributes.size()));
 }

@@ -2,7 +2,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/kernels.h"
 
-namespace brrr::detail {
+namespace brrr::core {
 namespace {
 
 OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low,
@@ -134,7 +134,7 @@ OpInfo fused(const char* name, int inputs, int outputs, const char* attributes, 
 
 // Before any static initializer, which may call ops: their order is undefined in a static library.
 [[gnu::constructor(102)]] void fill_builtin_ops() {
-  OpInfo* table = builtin_rows();
+  OpInfo* table = detail::builtin_rows();
 #define BRRR_POINTWISE(arity, name, types, rule, low, high, expression, ...)                     \
   *table++ = pointwise(#name, arity, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
                        gradients::name);
@@ -159,7 +159,7 @@ OpInfo fused(const char* name, int inputs, int outputs, const char* attributes, 
 #define BRRR_FORMULA(name, written, read, numbers, ...) \
   *table++ = formula(#name, parse_formula(#written, #read, #numbers, #__VA_ARGS__));
 #include "brrr/dispatch/ops.def"
-  for (OpInfo* row = builtin_rows(); row != table; ++row) derive_facts(*row);
+  for (OpInfo* row = detail::builtin_rows(); row != table; ++row) detail::derive_facts(*row);
 }
 
-}  // namespace brrr::detail
+}  // namespace brrr::core

@@ -11,7 +11,7 @@ void Device::no_such_index(int index) {
 }
 
 Device Device::parse(const std::string& text) {
-  if (text == "cpu") return cpu;
+  if (text == "cpu") return {};
   if (text == "cuda") return cuda();
   if (text.starts_with("cuda:") && text.size() > 5 && text.size() <= 7 &&
       text.find_first_not_of("0123456789", 5) == std::string::npos) {

@@ -8,7 +8,9 @@ namespace brrr {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
+namespace core {
 inline constexpr int kMaxDevices = 16;  // of each type: four bits of a tensor's word
+}
 
 struct Device {
   DeviceType type = DeviceType::cpu;
@@ -16,8 +18,10 @@ struct Device {
 
   constexpr Device() = default;
   constexpr Device(DeviceType t, int i = 0) : type(t), index(static_cast<std::uint8_t>(i)) {
-    if (i < 0 || i >= kMaxDevices) no_such_index(i);
+    if (i < 0 || i >= core::kMaxDevices) no_such_index(i);
   }
+  static constexpr Device cpu() { return {}; }
+  static constexpr Device cuda(int index = 0) { return Device(DeviceType::cuda, index); }
   // "cpu", "cuda" or "cuda:1"; throws on anything else.
   static Device parse(const std::string& text);
 
@@ -29,8 +33,11 @@ struct Device {
   [[noreturn]] static void no_such_index(int index);
 };
 
-inline constexpr Device cpu{};
-constexpr Device cuda(int index = 0) { return Device(DeviceType::cuda, index); }
+constexpr Device cuda(int index = 0) { return Device::cuda(index); }
+
+namespace core {
+inline constexpr Device cpu = Device::cpu();
+}
 
 std::string to_string(Device device);
 

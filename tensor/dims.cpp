@@ -11,8 +11,8 @@ void Dims::too_long(std::size_t size) {
   fail("[shape] expected at most {} dimensions, got {}", kMaxDims, size);
 }
 
-std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t element_size,
-                           const char* op) {
+std::int64_t core::checked_numel(std::span<const std::int64_t> shape, std::size_t element_size,
+                                 const char* op) {
   std::int64_t numel = 1;
   bool overflow = false, empty = false;
   for (std::int64_t d : shape) {
@@ -31,7 +31,7 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t elem
   return empty ? 0 : numel;
 }
 
-Dims contiguous_strides(std::span<const std::int64_t> shape) {
+Dims core::contiguous_strides(std::span<const std::int64_t> shape) {
   Dims strides = Dims::filled(static_cast<int>(shape.size()), 1);
   for (int i = strides.size() - 2; i >= 0; --i)
     strides[i] = strides[i + 1] * std::max<std::int64_t>(shape[i + 1], 1);

@@ -10,7 +10,9 @@
 
 namespace brrr {
 
+namespace core {
 inline constexpr int kMaxDims = 8;
+}  // namespace core
 
 class Dims {
  public:
@@ -25,7 +27,7 @@ class Dims {
     values_[0] = static_cast<std::int64_t>(value);
   }
   Dims(std::span<const std::int64_t> values) {
-    if (values.size() > kMaxDims) too_long(values.size());
+    if (values.size() > core::kMaxDims) too_long(values.size());
     size_ = static_cast<int>(values.size());
     for (int i = 0; i < size_; ++i) {
       asm("" : "+r"(i));  // keeps the compiler from calling memcpy for two elements
@@ -53,7 +55,7 @@ class Dims {
   }
 
   void push_back(std::int64_t value) {
-    if (size_ == kMaxDims) too_long(kMaxDims + 1);
+    if (size_ == core::kMaxDims) too_long(core::kMaxDims + 1);
     values_[size_++] = value;
   }
   void insert(int at, std::int64_t value) {
@@ -74,8 +76,10 @@ class Dims {
   [[noreturn]] static void too_long(std::size_t size);
 
   int size_ = 0;
-  std::int64_t values_[kMaxDims];
+  std::int64_t values_[core::kMaxDims];
 };
+
+namespace core {
 
 // The number of elements. Throws if it, or its product with `element_size`, overflows, or if a
 // dimension is negative.
@@ -90,6 +94,8 @@ struct AroundDim {
   std::int64_t outer = 1, n = 1, inner = 1;
   AroundDim(std::span<const std::int64_t> shape, int dim);
 };
+
+}  // namespace core
 
 // "[2, 3]"
 std::string to_string(std::span<const std::int64_t> dims);

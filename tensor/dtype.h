@@ -29,11 +29,13 @@ enum class DType : std::uint8_t {
 BRRR_DTYPES(BRRR_X)
 #undef BRRR_X
 
+namespace core {
 inline constexpr int kDTypes = 0
 #define BRRR_X(e, type, name) +1
     BRRR_DTYPES(BRRR_X)
 #undef BRRR_X
     ;
+}  // namespace core
 
 constexpr std::size_t size_of(DType dtype) {
   constexpr std::uint8_t sizes[] = {
@@ -52,6 +54,8 @@ constexpr std::string_view name_of(DType dtype) {
   };
   return names[static_cast<int>(dtype)];
 }
+
+namespace core {
 
 template <class T>
 inline constexpr DType dtype_of = [] {
@@ -76,8 +80,14 @@ constexpr Category category_of(DType dtype) {
   }
 }
 
-constexpr bool is_floating(DType dtype) { return category_of(dtype) == Category::floating; }
+}  // namespace core
+
+constexpr bool is_floating(DType dtype) {
+  return core::category_of(dtype) == core::Category::floating;
+}
 constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+namespace core {
 
 // The smallest type that holds both, by PyTorch's table: f16 with bf16 is f32; integer with
 // floating is floating.
@@ -99,5 +109,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   }
   __builtin_unreachable();
 }
+
+}  // namespace core
 
 }  // namespace brrr

@@ -20,9 +20,9 @@ std::string named(const std::string& message) {
 
 Error::Error(const std::string& message) : std::runtime_error(named(message)) {}
 
-void fail(const std::string& message) { throw Error(message); }
+void core::fail(const std::string& message) { throw Error(message); }
 
-void detail::fail_formatted(fmt::string_view format, fmt::format_args args) {
+void core::fail_formatted(fmt::string_view format, fmt::format_args args) {
   throw Error(fmt::vformat(format, args));
 }
 

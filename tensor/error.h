@@ -34,6 +34,8 @@ class CudaError : public Error {
   int code_;
 };
 
+namespace core {
 [[noreturn]] void fail(const std::string& message);
+}
 
 }  // namespace brrr

@@ -6,16 +6,13 @@
 
 #include "brrr/tensor/error.h"
 
-namespace brrr {
-namespace detail {
+namespace brrr::core {
 
 [[noreturn]] void fail_formatted(fmt::string_view format, fmt::format_args args);
 
-}  // namespace detail
-
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-  detail::fail_formatted(format, fmt::make_format_args(args...));
+  fail_formatted(format, fmt::make_format_args(args...));
 }
 
-}  // namespace brrr
+}  // namespace brrr::core

@@ -13,7 +13,9 @@
 
 namespace brrr {
 
+namespace core {
 struct Storage;
+}
 
 struct DeviceRuntime {
   virtual ~DeviceRuntime() = default;

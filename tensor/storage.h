@@ -9,9 +9,12 @@
 
 namespace brrr {
 
+namespace core {
+struct Storage;
 struct StreamState;
+}  // namespace core
 
-struct Storage {
+struct core::Storage {
   std::atomic<std::uint32_t> refs{1};
   // The part of `refs` that compiled steps hold; the others are the user's and autograd's.
   std::atomic<std::uint32_t> replay_refs{0};

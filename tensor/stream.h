@@ -10,8 +10,10 @@
 
 namespace brrr {
 
+namespace core {
 struct StreamState;
 struct EventState;
+}  // namespace core
 class Event;
 
 class Stream {
@@ -35,10 +37,10 @@ class Stream {
 
  private:
   friend class StreamGuard;
-  friend struct StreamState;
-  explicit Stream(std::shared_ptr<StreamState> state) : state_(std::move(state)) {}
+  friend struct core::StreamState;
+  explicit Stream(std::shared_ptr<core::StreamState> state) : state_(std::move(state)) {}
 
-  std::shared_ptr<StreamState> state_;
+  std::shared_ptr<core::StreamState> state_;
 };
 
 class Event {
@@ -54,7 +56,7 @@ class Event {
   friend class Stream;
   Device device_;
   bool timed_;
-  std::shared_ptr<EventState> state_;
+  std::shared_ptr<core::EventState> state_;
 };
 
 // Makes a stream this thread's current one of its device while the guard exists.
@@ -67,7 +69,7 @@ class StreamGuard {
 
  private:
   Stream stream_;
-  StreamState* before_;
+  core::StreamState* before_;
 };
 
 // Waits for all work on the device; rethrows the first failure.

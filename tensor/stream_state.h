@@ -22,7 +22,7 @@ struct QueuedWork {
 
 // The interface of one stream of either kind of device. Never destroyed: blocks of memory and
 // cached workspaces refer to it.
-struct StreamState {
+struct core::StreamState {
   Device device;
   int id = 0;                         // 0 is the device's default stream
   std::weak_ptr<StreamState> handle;  // of `Stream::current`; empty for default streams
@@ -42,7 +42,7 @@ struct StreamState {
   virtual void* native() const { return nullptr; }  // the CUstream
 };
 
-struct EventState {
+struct core::EventState {
   virtual ~EventState() = default;
   virtual void record(StreamState& stream) = 0;
   virtual void make_wait(StreamState& stream) = 0;  // `stream` waits, the host does not

@@ -44,7 +44,7 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
 
 }  // namespace
 
-void Tensor::destroy(detail::TensorFields* fields) noexcept {
+void Tensor::destroy(core::TensorFields* fields) noexcept {
   auto* impl = static_cast<TensorImpl*>(fields);
   delete impl->autograd;
   if (impl->storage) impl->storage->drop();
@@ -147,7 +147,7 @@ int wrapped(const char* what, const Tensor& x, int dim) {
 
 }  // namespace
 
-void undefined_tensor(const char* what) {
+void core::undefined_tensor(const char* what) {
   fail("[{}] expected a tensor, got an undefined one", what);
 }
 
@@ -157,7 +157,7 @@ std::int64_t Tensor::stride(int dim) const {
 }
 
 std::int64_t Tensor::storage_offset() const {
-  const detail::TensorFields& impl = get("storage_offset");
+  const core::TensorFields& impl = get("storage_offset");
   if (!impl.storage) return 0;
   return (static_cast<char*>(impl.data) - static_cast<char*>(impl.storage->data)) /
          static_cast<std::int64_t>(size_of(impl.word.dtype()));

@@ -18,8 +18,10 @@
 
 namespace brrr {
 
+namespace core {
 // "[what] expected a tensor, got an undefined one"
 [[noreturn]] void undefined_tensor(const char* what);
+}  // namespace core
 
 class Tensor {
  public:
@@ -55,31 +57,31 @@ class Tensor {
   int rank() const { return get("rank").word.rank(); }
   std::int64_t numel() const { return get("numel").numel; }
   std::span<const std::int64_t> shape() const {
-    const detail::TensorFields& fields = get("shape");
+    const core::TensorFields& fields = get("shape");
     return {fields.dims, static_cast<std::size_t>(fields.word.rank())};
   }
   std::span<const std::int64_t> strides() const {
-    const detail::TensorFields& fields = get("strides");
+    const core::TensorFields& fields = get("strides");
     return {fields.strides, static_cast<std::size_t>(fields.word.rank())};
   }
   // The size of a dimension; a negative number counts from the end. Throws if out of range.
   std::int64_t size(int dim) const;
   std::int64_t stride(int dim) const;
   bool is_contiguous() const { return get("is_contiguous").word.contiguous(); }
-  bool is_meta() const { return get("is_meta").word.keys() & detail::TensorWord::kMeta; }
-  bool is_traced() const { return get("is_traced").word.keys() & detail::TensorWord::kTraced; }
+  bool is_meta() const { return get("is_meta").word.keys() & core::TensorWord::kMeta; }
+  bool is_traced() const { return get("is_traced").word.keys() & core::TensorWord::kTraced; }
   // A meta tensor that is not a placeholder of a trace: no replay will compute its values.
   bool without_values() const { return is_meta() && !is_traced(); }
 
   // The bytes of the elements; the offset in the storage, in elements.
   std::size_t bytes() const {
-    const detail::TensorFields& fields = get("bytes");
+    const core::TensorFields& fields = get("bytes");
     return static_cast<std::size_t>(fields.numel) * size_of(fields.word.dtype());
   }
   std::int64_t storage_offset() const;
   std::uint32_t version() const;  // counts writes in place to the storage
   bool shares_storage_with(const Tensor& other) const {
-    const Storage* storage = get("shares_storage_with").storage;
+    const core::Storage* storage = get("shares_storage_with").storage;
     return storage && storage == other.get("shares_storage_with").storage;
   }
   // Whether both views have the same elements of one storage in the same order.
@@ -90,9 +92,9 @@ class Tensor {
   // CPU stream that wrote it has been synchronized.
   template <class T>
   T* data() const {
-    const detail::TensorFields& fields = get("data");
-    if (dtype_of<std::remove_const_t<T>> != fields.word.dtype())
-      wrong_type(dtype_of<std::remove_const_t<T>>);
+    const core::TensorFields& fields = get("data");
+    if (core::dtype_of<std::remove_const_t<T>> != fields.word.dtype())
+      wrong_type(core::dtype_of<std::remove_const_t<T>>);
     return static_cast<T*>(fields.data);
   }
 
@@ -108,17 +110,17 @@ class Tensor {
   std::string describe() const;
 
  private:
-  friend struct TensorImpl;
-  explicit Tensor(detail::TensorFields* owned) : fields_(owned) {}
-  static void destroy(detail::TensorFields* fields) noexcept;
-  const detail::TensorFields& get(const char* accessor) const {
+  friend struct core::TensorImpl;
+  explicit Tensor(core::TensorFields* owned) : fields_(owned) {}
+  static void destroy(core::TensorFields* fields) noexcept;
+  const core::TensorFields& get(const char* accessor) const {
     if (!fields_) [[unlikely]]
-      undefined_tensor(accessor);
+      core::undefined_tensor(accessor);
     return *fields_;
   }
   [[noreturn]] void wrong_type(DType asked) const;
 
-  detail::TensorFields* fields_ = nullptr;
+  core::TensorFields* fields_ = nullptr;
 };
 
 }  // namespace brrr

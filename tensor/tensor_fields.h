@@ -9,13 +9,11 @@
 #include <brrr/tensor/dims.h>
 #include <brrr/tensor/dtype.h>
 
-namespace brrr {
+namespace brrr::core {
 
 struct Storage;
 struct TensorImpl;
 struct TensorExtension;
-
-namespace detail {
 
 // dtype, device, rank and flags in one word that is always written whole: bytes that are written
 // one by one and then read as a word defeat store forwarding, which costs 20 ns an op.
@@ -47,6 +45,4 @@ struct TensorFields {
   std::int64_t strides[kMaxDims];       // in elements
 };
 
-}  // namespace detail
-
-}  // namespace brrr
+}  // namespace brrr::core

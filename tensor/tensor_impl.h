@@ -7,8 +7,6 @@
 
 namespace brrr {
 
-using detail::TensorWord;
-
 inline constexpr std::uint32_t kReplayed = 1u << 21;  // of a word: a compiled step's result
 
 // The key of the backend that serves calls with such an input.
@@ -17,11 +15,11 @@ constexpr std::uint32_t backend_key(Device device, bool meta) {
 }
 
 // Autograd's data of a tensor, owned by the tensor.
-struct TensorExtension {
+struct core::TensorExtension {
   virtual ~TensorExtension() = default;
 };
 
-struct TensorImpl : detail::TensorFields {
+struct core::TensorImpl : core::TensorFields {
   static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.fields_); }
   // A handle that takes over one reference.
   static Tensor handle(TensorImpl* impl) { return Tensor(impl); }

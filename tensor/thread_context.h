@@ -12,7 +12,9 @@
 
 namespace brrr {
 
+namespace core {
 struct StreamState;
+}
 class TraceListener;
 
 namespace cu {
@@ -48,7 +50,7 @@ struct ThreadContext {
 
   // --- Choices of kernels and launches ---
   std::int8_t matmul_precision = -1;  // a Precision: MatmulPrecisionGuard; -1: the process's
-  std::int8_t matmul_choice = -1;     // a Choice: MatmulChoiceGuard; -1: the process's
+  std::int8_t matmul_choice = -1;     // a MatmulChoice: MatmulChoiceGuard; -1: the process's
   on_cuda::ProgrammaticLaunch programmatic_launch{};   // ProgrammaticScope
   jit::KernelCollection* kernel_collection = nullptr;  // notes kernels instead of loading them
   jit::LoadedKernels* loaded_kernels = nullptr;        // records loads: LoadedKernelsScope

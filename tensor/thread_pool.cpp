@@ -62,7 +62,7 @@ struct ChunkRange {
 };
 
 struct Job {
-  detail::RangeFn run = nullptr;
+  core::RangeFn run = nullptr;
   void* body = nullptr;
   std::int64_t n = 0, chunk = 0;
   int count = 0;  // of ranges
@@ -107,7 +107,7 @@ class ThreadPool {
   // Returns false if another caller uses the workers, if there are none, or if all sleep and the
   // job is too short to wake one (unless it is `large`).
   bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, bool large,
-               detail::RangeFn run, void* body) {
+               core::RangeFn run, void* body) {
     std::unique_lock owner(owner_, std::try_to_lock);
     if (!owner) return false;
     const int wanted = threads() - 1;
@@ -239,7 +239,7 @@ ThreadPool& pool() {
 
 int num_threads() { return pool().threads(); }
 
-int available_processors() {
+int core::available_processors() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
@@ -251,7 +251,7 @@ void set_num_threads(int count) {
   pool().set_threads(count < kMaxThreads ? count : kMaxThreads);
 }
 
-void detail::run_chunks(std::int64_t n, Grain grain, RangeFn run, void* body) {
+void core::run_chunks(std::int64_t n, Grain grain, RangeFn run, void* body) {
   const std::int64_t least = grain.shares < 1 ? 1 : grain.shares;
   const std::int64_t grains = (n - 1) / least + 1;
   const std::int64_t chunk = least * ((grains - 1) / kMostChunks + 1);

@@ -15,14 +15,18 @@
 
 namespace brrr {
 
+namespace core {
 // Processors that this process may run on: fewer than the machine's under taskset or in a cpuset.
 int available_processors();
+}  // namespace core
 
 // Threads that work on a loop, the caller included. The default is BRRR_THREADS, or one for each
 // available processor. A change takes effect for loops that begin after it; it may be made
 // anywhere, even inside a body.
 int num_threads();
 void set_num_threads(int count);
+
+namespace core {
 
 // The least length of a chunk. A loop of more than `wakes` elements wakes sleeping workers, and so
 // does the next of many shorter ones in close succession.
@@ -33,10 +37,8 @@ struct Grain {
   constexpr Grain(std::int64_t shared, std::int64_t woken) : shares(shared), wakes(woken) {}
 };
 
-namespace detail {
 using RangeFn = void (*)(void* body, std::int64_t begin, std::int64_t end);
 void run_chunks(std::int64_t n, Grain grain, RangeFn run, void* body);
-}  // namespace detail
 
 // Calls body(begin, end) on chunks that cover [0, n) once, each at least `grain` long but the last
 // one. The first exception that a body throws reaches the caller; chunks not begun by then are
@@ -49,12 +51,14 @@ void parallel_for(std::int64_t n, Grain grain, Body&& body) {
     return;
   }
   using Plain = std::remove_reference_t<Body>;
-  detail::run_chunks(
+  run_chunks(
       n, grain,
       [](void* self, std::int64_t begin, std::int64_t end) {
         (*static_cast<Plain*>(self))(begin, end);
       },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
+
+}  // namespace core
 
 }  // namespace brrr

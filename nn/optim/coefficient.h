@@ -21,7 +21,9 @@ class Coefficient {
     return tensor_.defined() ? std::nullopt : std::optional(number_);
   }
   // As an operand of pointwise ops; refers to this coefficient.
-  operator Operand() const { return tensor_.defined() ? Operand(tensor_) : Operand(number_); }
+  operator core::Operand() const {
+    return tensor_.defined() ? core::Operand(tensor_) : core::Operand(number_);
+  }
 
  private:
   double number_ = 0;

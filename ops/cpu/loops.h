@@ -13,7 +13,9 @@
 
 namespace brrr {
 
+namespace core {
 struct Call;
+}
 class Tensor;
 
 namespace on_cpu {

@@ -133,7 +133,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
   MatmulKey& key = given->key;
   key.dtype = a.dtype();
   key.tf32 = tf32;
-  key.measured = matmul_choice() == Choice::measured;
+  key.measured = matmul_choice() == MatmulChoice::measured;
   key.device = static_cast<std::uint16_t>(stream.device.index);
   const bool in_epilogue = row && fits_epilogue(*given, d, *row);
   if (in_epilogue) key.epilogue = Epilogue::bias;

@@ -282,7 +282,7 @@ TEST_CASE("integer products wrap and take any strides", "[gpu][matmul]") {
 }
 
 TEST_CASE("a product has the same bits every time", "[gpu][matmul]") {
-  for (const Choice choice : {Choice::first, Choice::measured}) {
+  for (const MatmulChoice choice : {MatmulChoice::first, MatmulChoice::measured}) {
     MatmulChoiceGuard how(choice);
     for (const bool tf32 : {false, true}) {
       MatmulPrecisionGuard precision(tf32 ? Precision::tf32 : Precision::full);
@@ -348,7 +348,7 @@ TEST_CASE(
     "[gpu][matmul]") {
   CacheDirectory directory;
   MatmulPrecisionGuard precision(Precision::tf32);
-  MatmulChoiceGuard how(Choice::measured);
+  MatmulChoiceGuard how(MatmulChoice::measured);
   const Problem p{{1024, 2048}, {2048, 1024}, true, true, f32, true};
   CHECK(check(p, 1) <= 1);
   const auto kept = [&] {

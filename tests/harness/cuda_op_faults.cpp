@@ -92,7 +92,7 @@ void add_products_and_scatters(std::vector<FaultWorkload>& all) {
                  })}});
   all.push_back(
       {"a product whose algorithm is measured", matrices, {makes({"matmul"}, [](const Tensors& t) {
-         const MatmulChoiceGuard choice(Choice::measured);
+         const MatmulChoiceGuard choice(MatmulChoice::measured);
          return matmul(t[0], t[1]);
        })}});
   all.push_back(

@@ -88,8 +88,8 @@ TEST_CASE("the innermost known frame gives a sample its class", "[ledger]") {
         HostClass::kernels);
   CHECK(class_of({"brrr::graph::ListExecutor::run"}) == HostClass::launch);
   // A longer name counts, and only whole names do.
-  CHECK(class_of({"brrr::detail::run_chunks", "brrr::on_cpu::matmul"}) == HostClass::waiting);
-  CHECK(class_of({"brrr::detail::run_chunks_of", "brrr::on_cpu::matmul"}) == HostClass::dispatch);
+  CHECK(class_of({"brrr::core::run_chunks", "brrr::on_cpu::matmul"}) == HostClass::waiting);
+  CHECK(class_of({"brrr::core::run_chunks_of", "brrr::on_cpu::matmul"}) == HostClass::dispatch);
   CHECK(class_of({"brrrr::add@program"}) == HostClass::user);
   // The user's code, called by the library or not.
   CHECK(class_of({"sin@libm.so.6", "loss@program", "brrr::backward"}) == HostClass::user);

@@ -374,9 +374,9 @@ TEST_CASE("settings of matmul hold for the process, guards for a thread and a sc
   CHECK(matmul_precision() == Precision::full);
   {
     MatmulPrecisionGuard tf32(Precision::tf32);
-    MatmulChoiceGuard measured(Choice::measured);
+    MatmulChoiceGuard measured(MatmulChoice::measured);
     CHECK(matmul_precision() == Precision::tf32);
-    CHECK(matmul_choice() == Choice::measured);
+    CHECK(matmul_choice() == MatmulChoice::measured);
     {
       MatmulPrecisionGuard full(Precision::full);
       CHECK(matmul_precision() == Precision::full);
@@ -384,7 +384,7 @@ TEST_CASE("settings of matmul hold for the process, guards for a thread and a sc
     CHECK(matmul_precision() == Precision::tf32);
   }
   CHECK(matmul_precision() == Precision::full);
-  CHECK(matmul_choice() == Choice::first);
+  CHECK(matmul_choice() == MatmulChoice::first);
 }
 
 // Heads of a projection have two batch strides: a small operand is copied, a large one is not.

@@ -57,7 +57,7 @@ class Process {
     release_matmul();
   }
 
-  Values result(Choice choice = Choice::measured) {
+  Values result(MatmulChoice choice = MatmulChoice::measured) {
     const MatmulChoiceGuard guard(choice);
     std::vector<Tensor> given;
     for (const Tensor& x : arguments()) given.push_back(to(x, cuda()));
@@ -80,7 +80,7 @@ class Process {
 // Leaves the compiled kernels of the step on disk, so that what comes next writes its measurements.
 void compile_kernels() {
   Process process;
-  CHECK(process.result(Choice::first) == expected());
+  CHECK(process.result(MatmulChoice::first) == expected());
 }
 
 // How many entries there are; each is whole, and there are no other files.
