@@ -337,34 +337,73 @@ class Compiled {
         return core::Results<R>::to_list(std::apply(function_, list));
       }
     };
-    std::vector<Tensor> results = step_->call(flat.tensors, flat.fixed, flat.statics, call);
+    std::vector<Tensor> results = step().call(flat.tensors, flat.fixed, flat.statics, call);
     if constexpr (!std::is_void_v<R>) return core::Results<R>::from_list(std::move(results));
   }
 
   // The compiled entries: why each was made, its calls, memory and times.
-  CompileReport report() const { return step_->report(); }
+  CompileReport report() const { return step().report(); }
   // The same as text, with the numbers of the host that every replay repeats.
-  std::string explain() const { return step_->explain(); }
+  std::string explain() const { return step().explain(); }
   // The traced calls of an entry.
-  std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
-  std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
-  std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  std::string graph_text(int entry = 0) const { return step().graph_text(entry, 0); }
+  std::string graph_dot(int entry = 0) const { return step().graph_text(entry, 1); }
+  std::string graph_json(int entry = 0) const { return step().graph_text(entry, 2); }
   // Under a policy of rematerialization: the live bytes of an entry, call by call, before and
   // after.
-  core::LiveBytes live_bytes(int entry = 0) const { return step_->live_bytes(entry); }
+  core::LiveBytes live_bytes(int entry = 0) const { return step().live_bytes(entry); }
   // The values that kernels of a fused entry pass to one another through memory, with reasons.
-  std::vector<core::UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
+  std::vector<core::UnfusedEdge> unfused(int entry = 0) const { return step().unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.
-  std::vector<core::GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
+  std::vector<core::GeneratedKernel> kernels(int entry = 0) const { return step().kernels(entry); }
   // The launches of an entry, in order, with their predicted costs.
-  std::vector<core::LaunchCost> launches(int entry = 0) const { return step_->launches(entry); }
+  std::vector<core::LaunchCost> launches(int entry = 0) const { return step().launches(entry); }
   // Drops all entries and frees the planned memory: the next call traces again, with the host's
   // values at that time.
-  void clear() { step_->clear(); }
+  void clear() { step().clear(); }
+
+  // Whether there is a step: a default-constructed Compiled<R(A...)> has none.
+  explicit operator bool() const { return step_ != nullptr; }
 
  private:
+  template <class>
+  friend class Compiled;
+
+  Compiled() = default;
+  Compiled(F function, std::unique_ptr<core::CompiledStep> step)
+      : function_(std::move(function)), step_(std::move(step)) {}
+  core::CompiledStep& step() const {
+    if (!step_) core::fail("[compile] expected a compiled step, got an empty one");
+    return *step_;
+  }
+
   F function_;
   std::unique_ptr<core::CompiledStep> step_;
+};
+
+// A compiled step by the signature of its function, whatever the function's type: for the members
+// of a class. It is called like any other.
+//
+//   class Trainer {
+//     Compiled<Tensor(Tensor, Tensor)> step_ = compile(...);
+//   };
+template <class R, class... A>
+class Compiled<R(A...)> : public Compiled<std::function<R(A...)>> {
+  using Base = Compiled<std::function<R(A...)>>;
+
+ public:
+  Compiled() = default;
+  template <class F>
+  requires std::is_invocable_r_v<R, F&, A...> Compiled(Compiled<F> compiled)
+      : Base(
+            [f = std::make_shared<F>(std::move(compiled.function_))](A... arguments) -> R {
+              if constexpr (std::is_void_v<R>) {
+                (*f)(std::forward<A>(arguments)...);
+              } else {
+                return (*f)(std::forward<A>(arguments)...);
+              }
+            },
+            std::move(compiled.step_)) {}
 };
 
 template <class F>
