@@ -62,6 +62,10 @@ constexpr Function kFunctions[] = {
     {Op::sin, "sin", 1, -100, 100}, {Op::cos, "cos", 1, -100, 100},
     {Op::tan, "tan", 1, -100, 100}, {Op::tanh, "tanh", 1, -5, 5},
     {Op::erf, "erf", 1, -4, 4},     {Op::pow, "pow", 2, 0, 10},
+    {Op::log2, "log2", 1, 0, 100},  {Op::sinh, "sinh", 1, -90, 90},
+    {Op::cosh, "cosh", 1, -90, 90}, {Op::asin, "asin", 1, -1, 1},
+    {Op::acos, "acos", 1, -1, 1},   {Op::atan, "atan", 1, -100, 100},
+    {Op::atan2, "atan2", 2, -9, 9},
 };
 
 // The name in libmvec: _ZGVdN8v_tanhf is tanhf of eight floats for AVX2.
