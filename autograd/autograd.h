@@ -105,6 +105,10 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
                          GradOptions options = {});
 std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs,
                          GradOptions options = {});
+inline std::vector<Tensor> grad(const Tensor& output, std::span<const Tensor> inputs,
+                                GradOptions options = {}) {
+  return grad(std::span(&output, 1), inputs, std::move(options));
+}
 Tensor grad(const Tensor& output, const Tensor& input, GradOptions options = {});
 
 // --- Rematerialization by hand ---

@@ -2,6 +2,7 @@
 // argument. For a list of sizes or dimensions one number is accepted: sum(x, 1).
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <iosfwd>
 #include <optional>
@@ -47,10 +48,23 @@ struct Options {
   Device device = default_device();
 };
 
-Tensor empty(const Dims& shape, Options options = {});
+// Each is also called with a dtype, zeros({2, 3}, i64), or with sizes alone, zeros(2, 3).
+#define BRRR_CREATION(name)                                           \
+  Tensor name(const Dims& shape, Options options = {});               \
+  inline Tensor name(const Dims& shape, std::same_as<DType> auto t) { \
+    return name(shape, Options{.dtype = t});                          \
+  }                                                                   \
+  template <core::Size... Sizes>                                      \
+  requires(sizeof...(Sizes) > 1) Tensor name(Sizes... sizes) {        \
+    return name(Dims{static_cast<std::int64_t>(sizes)...});           \
+  }
+BRRR_CREATION(empty)
+BRRR_CREATION(zeros)
+BRRR_CREATION(ones)
 Tensor full(const Dims& shape, core::Scalar value, Options options = {});
-Tensor zeros(const Dims& shape, Options options = {});
-Tensor ones(const Dims& shape, Options options = {});
+inline Tensor full(const Dims& shape, core::Scalar value, std::same_as<DType> auto dtype) {
+  return full(shape, value, Options{.dtype = dtype});
+}
 Tensor empty_like(const Tensor& x);
 Tensor full_like(const Tensor& x, core::Scalar value);
 Tensor zeros_like(const Tensor& x);
@@ -77,6 +91,12 @@ Tensor checked(const Tensor& x, core::Scalar low, core::Scalar high);
 
 // A 0-d tensor; or a tensor with the given values and shape, in row-major order.
 Tensor scalar_tensor(core::Scalar value, Options options = {});
+// tensor(3.0) is 0-d, f32 as lists are; tensor<std::int64_t>(3) names the type.
+template <class T = float, class Number>
+requires std::is_arithmetic_v<Number> Tensor tensor(Number value,
+                                                    Device device = default_device()) {
+  return scalar_tensor(value, {.dtype = core::dtype_of<T>, .device = device});
+}
 template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device = default_device());
 template <class T>
@@ -92,8 +112,9 @@ Tensor tensor(std::initializer_list<core::TensorLiteral> values, Device device =
 // on all devices.
 void manual_seed(std::uint64_t seed);
 void next_random_step(Device device = default_device());
-Tensor rand(const Dims& shape, Options options = {});   // uniform in [0, 1)
-Tensor randn(const Dims& shape, Options options = {});  // standard normal
+BRRR_CREATION(rand)   // uniform in [0, 1)
+BRRR_CREATION(randn)  // standard normal
+#undef BRRR_CREATION
 Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape,
                Options options = {.dtype = i64});
 Tensor rand_like(const Tensor& x);
@@ -187,6 +208,23 @@ BRRR_INTO_TEMPORARY(copy_)
 BRRR_INTO_TEMPORARY(fill_)
 BRRR_INTO_TEMPORARY(zero_)
 #undef BRRR_INTO_TEMPORARY
+
+// Functions of <cmath> that have another name here, or are written with others.
+Tensor fabs(const Tensor& x) = delete;                   // abs(x)
+Tensor fmax(const Tensor& a, const Tensor& b) = delete;  // maximum(a, b)
+Tensor fmin(const Tensor& a, const Tensor& b) = delete;  // minimum(a, b)
+Tensor fmod(const Tensor& a, const Tensor& b) = delete;  // remainder(a, b), with b's sign
+Tensor rint(const Tensor& x) = delete;                   // round(x)
+Tensor nearbyint(const Tensor& x) = delete;              // round(x)
+Tensor fma(const Tensor& a, const Tensor& b, const Tensor& c) = delete;  // a * b + c
+Tensor hypot(const Tensor& a, const Tensor& b) = delete;  // sqrt(square(a) + square(b))
+Tensor cbrt(const Tensor& x) = delete;                    // sign(x) * pow(abs(x), 1.0 / 3)
+Tensor exp2(const Tensor& x) = delete;                    // exp(x * std::log(2))
+Tensor log10(const Tensor& x) = delete;                   // log(x) / std::log(10)
+Tensor asinh(const Tensor& x) = delete;                   // log(x + sqrt(square(x) + 1))
+Tensor acosh(const Tensor& x) = delete;                   // log(x + sqrt(square(x) - 1))
+Tensor atanh(const Tensor& x) = delete;                   // (log1p(x) - log1p(-x)) / 2
+Tensor erfc(const Tensor& x) = delete;                    // 1 - erf(x)
 
 // Comparisons return bool tensors. Combine them with & | ^ ~; && and || need single bools. `equal`
 // compares whole tensors.

@@ -12,6 +12,10 @@ namespace brrr {
 
 namespace core {
 inline constexpr int kMaxDims = 8;
+
+// An integer that may be a size. bool is excluded, so that sum(x, true) does not compile.
+template <class I>
+concept Size = std::integral<I> && !std::same_as<I, bool>;
 }  // namespace core
 
 class Dims {
@@ -21,9 +25,9 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<std::int64_t> values)
       : Dims(std::span(values.begin(), values.size())) {}
-  // A list of one: sum(x, 1), zeros(3). bool is excluded, so that sum(x, true) does not compile.
-  template <std::integral I>
-  requires(!std::same_as<I, bool>) Dims(I value) : size_(1) {
+  // A list of one: sum(x, 1), zeros(3).
+  template <core::Size I>
+  Dims(I value) : size_(1) {
     values_[0] = static_cast<std::int64_t>(value);
   }
   Dims(std::span<const std::int64_t> values) {
@@ -80,6 +84,16 @@ class Dims {
 };
 
 namespace core {
+
+// A view of a tensor's sizes or strides. Two of them are equal if their integers are.
+class Sizes : public std::span<const std::int64_t> {
+ public:
+  constexpr Sizes(const std::int64_t* values, int size)
+      : std::span<const std::int64_t>(values, static_cast<std::size_t>(size)) {}
+  friend bool operator==(const Sizes& a, const Sizes& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
 
 // The number of elements. Throws if it, or its product with `element_size`, overflows, or if a
 // dimension is negative.

@@ -56,13 +56,13 @@ class Tensor {
   Device device() const { return get("device").word.device(); }
   int rank() const { return get("rank").word.rank(); }
   std::int64_t numel() const { return get("numel").numel; }
-  std::span<const std::int64_t> shape() const {
+  core::Sizes shape() const {
     const core::TensorFields& fields = get("shape");
-    return {fields.dims, static_cast<std::size_t>(fields.word.rank())};
+    return core::Sizes(fields.dims, fields.word.rank());
   }
-  std::span<const std::int64_t> strides() const {
+  core::Sizes strides() const {
     const core::TensorFields& fields = get("strides");
-    return {fields.strides, static_cast<std::size_t>(fields.word.rank())};
+    return core::Sizes(fields.strides, fields.word.rank());
   }
   // The size of a dimension; a negative number counts from the end. Throws if out of range.
   std::int64_t size(int dim) const;
