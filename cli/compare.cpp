@@ -43,7 +43,7 @@ std::vector<Side> sides_of(const TrainOptions& options) {
     if (options.remat != "all") {
       add(mode, options.remat);
     } else {
-      for (const char* remat : {"none", "mincut", "full", kHalfOfFull}) add(mode, remat);
+      for (const char* remat : {"none", "min_cut", "full", kHalfOfFull}) add(mode, remat);
     }
   }
   return sides;

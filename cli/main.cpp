@@ -459,7 +459,7 @@ class CommandLine {
         if (command.arguments.source && command.arguments.mode != "fused")
           throw CLI::ValidationError("--source: needs --mode fused, which generates kernels");
         if (command.arguments.svg && command.arguments.options.remat == "none")
-          throw CLI::ValidationError("--svg: needs --remat mincut, full or budget=F");
+          throw CLI::ValidationError("--svg: needs --remat min_cut, full or budget=F");
       }
     } catch (const CLI::Success& help_or_version) {
       std::ostringstream text;

@@ -41,7 +41,7 @@ const char* name_of(Mode mode) {
 Remat remat_of(const std::string& name) {
   constexpr std::string_view kBudget = "budget=";
   if (name.starts_with(kBudget)) return Remat::budget(std::stod(name.substr(kBudget.size())));
-  return name == "mincut" ? Remat::min_cut() : name == "full" ? Remat::full() : Remat::none();
+  return name == "min_cut" ? Remat::min_cut() : name == "full" ? Remat::full() : Remat::none();
 }
 
 Training::Training(const TrainingOptions& options)

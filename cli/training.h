@@ -19,7 +19,7 @@ struct TrainingOptions {
   ToyOptions toy;
   Mode mode = Mode::eager;
   Rounding rounding = Rounding::eager;  // of a fused step
-  std::string remat = "none";           // none, mincut, full, budget=F; eager steps keep everything
+  std::string remat = "none";  // none, min_cut, full, budget=F; eager steps keep everything
   bool tf32 = false;
   bool measured_matmul = true;  // the fastest cuBLASLt algorithm measured; false: the first offered
   std::string optimizer = "adam";

@@ -55,7 +55,7 @@ CLI::Validator one_of(const std::vector<std::string>& known) {
 }
 
 CLI::Validator remat_policy(const std::vector<std::string>& further) {
-  std::vector<std::string> known = {"none", "mincut", "full"};
+  std::vector<std::string> known = {"none", "min_cut", "full"};
   known.insert(known.end(), further.begin(), further.end());
   known.push_back("budget=F");
   return CLI::Validator(

@@ -24,7 +24,7 @@ struct Policy {
   const char* name;
   Remat remat;
 };
-constexpr Policy kMinCut = {"mincut", Remat::min_cut()}, kFull = {"full", Remat::full()};
+constexpr Policy kMinCut = {"min_cut", Remat::min_cut()}, kFull = {"full", Remat::full()};
 
 class Bench {
  public:

@@ -46,7 +46,7 @@ struct Shares {
   std::optional<Regime> mixed_with() const;
 };
 
-// Another way to run the step: "graph", "fused mincut".
+// Another way to run the step: "graph", "fused min_cut".
 struct Alternative {
   std::string name;
   StepTime predicted;

@@ -9,7 +9,7 @@
 namespace brrr::measure {
 
 struct ComparedMode {
-  std::string name;    // "fused mincut"
+  std::string name;    // "fused min_cut"
   StepTime predicted;  // before any mode was timed; this one is scored
   Timing measured;
   Diagnosis diagnosis;

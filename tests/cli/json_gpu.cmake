@@ -27,7 +27,7 @@ foreach(model mlp transformer)
     message(FATAL_ERROR "expected a row for each of three modes, got ${count}")
   endif()
   json(rows compare ${${model}} --dtype bf16 --steps 3 --time 0.05 --remat all --report ${WORK}/${model}.html)
-  json(nodes explain ${${model}} --mode fused --remat mincut)
+  json(nodes explain ${${model}} --mode fused --remat min_cut)
 endforeach()
 
 # Quick readings are not kept.

@@ -185,7 +185,7 @@ endforeach()
 # Bad arguments.
 refused(2 "subcommand|mlp" train)
 refused(2 "expected one of mlp, transformer, got perceptron" train perceptron)
-refused(2 "remat: expected one of none, mincut, full, budget=F, got most" ${mlp} --mode graph --remat most)
+refused(2 "remat: expected one of none, min_cut, full, budget=F, got most" ${mlp} --mode graph --remat most)
 refused(2 "remat: expected budget=F with F above 0 and at most 1, got budget=2" ${mlp} --mode graph --remat budget=2)
 refused(2 "remat full: needs --mode graph or fused" ${mlp} --remat full)
 fails(1 "expected a budget that the step can meet, got 0.01: of [0-9]+ bytes" ${mlp} --mode graph --remat budget=0.01)
