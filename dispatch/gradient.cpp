@@ -18,4 +18,27 @@ void require_output(const Call& call, int output) {
   }
 }
 
+namespace {
+
+void require_named(const OpInfo& info, CallValues value, const std::string& letter) {
+  if (!info.registered || info.gradient.needs[0] & value) return;
+  fail(
+      "[{}] expected its gradient rule to read values that `needs` names, got {}; add \"{}\" to "
+      "`needs`",
+      info.name, letter, letter);
+}
+
+}  // namespace
+
+void require_needed(const Call& call, int operand) {
+  const OpInfo& info = op_info(call.op);
+  if (info.arity >= 0 && operand >= info.arity) return;
+  require_named(info, operand_bit(operand), std::string(1, static_cast<char>('a' + operand)));
+}
+
+void require_needed_output(const Call& call, int output) {
+  const OpInfo& info = op_info(call.op);
+  require_named(info, result_bit(output), info.n_outputs == 1 ? "y" : "y" + std::to_string(output));
+}
+
 }  // namespace brrr::core

@@ -16,6 +16,9 @@ namespace brrr::core {
 // Thrown when a gradient rule asks for an operand or output that its call does not have.
 [[noreturn]] void throw_no_operand(const Call& call, int i);
 void require_output(const Call& call, int output);
+// Throws if a registered op's rule asks for an operand or output that its `needs` does not name.
+void require_needed(const Call& call, int operand);
+void require_needed_output(const Call& call, int output);
 
 // The metadata of an operand whose values were not saved.
 struct Like {
@@ -36,11 +39,21 @@ class Gradient {
   const Tensor& g(int output = 0) const { return of_outputs[output_at(output)]; }
   bool wants(int i) const { return wanted[at(i)]; }
   // Defined where the row declares that the gradient reads it.
-  const Tensor& operand(int i) const { return *operands[at(i)]; }
+  const Tensor& operand(int i) const {
+    const Tensor& saved = *operands[at(i)];
+    if (!saved.defined()) [[unlikely]]
+      require_needed(call, i);
+    return saved;
+  }
   // An operand of a pointwise op may be a number.
   bool is_number(int i) const { return call.is_scalar(i); }
   double number(int i) const { return call.attrs[i].d(); }
-  const Tensor& result(int output = 0) const { return *results[output_at(output)]; }
+  const Tensor& result(int output = 0) const {
+    const Tensor& saved = *results[output_at(output)];
+    if (!saved.defined()) [[unlikely]]
+      require_needed_output(call, output);
+    return saved;
+  }
   Like like(int i) const {
     if (likes[at(i)]) return *likes[i];
     return {of_outputs[0].dtype(), of_outputs[0].device(), Dims(of_outputs[0].shape())};

@@ -165,6 +165,44 @@ TEST_CASE("truth values in expressions are numbers of the type computed in", "[r
         I{1, 1, 1});
 }
 
+TEST_CASE("a gradient that reads what its op does not need is refused by letter", "[register]") {
+  using Rule = std::function<void(Gradient&)>;
+  auto says = [count = 0](const std::string& needs, const Rule& rule) mutable {
+    const std::string name = "test_needs_" + std::to_string(count++);
+    const Op op = register_op(
+        {.name = name, .arity = 2, .expression = "a * b", .gradient = rule, .needs = needs});
+    const Tensor x = requires_grad_(ones({2})), y = requires_grad_(ones({2}));
+    const std::string text = test::error_of([&] { backward(sum(call_op(op, {x, y}))); });
+    return text.starts_with("[" + name + "] ") ? text.substr(name.size() + 3) : text;
+  };
+  const auto missing = [](const std::string& letter) {
+    return "expected its gradient rule to read values that `needs` names, got " + letter +
+           "; add \"" + letter + "\" to `needs`";
+  };
+  CHECK(says("a", [](Gradient& r) { r.set(0, r.g() * r.operand(1)); }) == missing("b"));
+  CHECK(says("b", [](Gradient& r) { r.set(1, r.g() * r.operand(0)); }) == missing("a"));
+  CHECK(says("", [](Gradient& r) { r.set(0, r.g() * r.result()); }) == missing("y"));
+  CHECK(says("b", [](Gradient& r) { r.set(0, r.g() * r.operand(1)); }) == "");
+  CHECK(says("y", [](Gradient& r) { r.set(0, r.g() * r.result()); }) == "");
+
+  StructuredOp pair;
+  pair.name = "test_needs_pair";
+  pair.outputs = 2;
+  pair.infer = [](const Call& call, OutputSpec* outputs) {
+    for (int i = 0; i < 2; ++i) outputs[i] = {f32, call.input(0).device(), call.input(0).shape()};
+  };
+  pair.cpu = [](const Call& call, Tensor* outputs) {
+    for (int i = 0; i < 2; ++i) copy_(outputs[i], call.input(0));
+  };
+  pair.cost = cost_of_moving;
+  pair.gradient = [](Gradient& r) { r.set(0, r.g() * r.result(1)); };
+  pair.needs = "a y0";
+  const Op op = register_op(pair);
+  const Tensor x = requires_grad_(ones({2}));
+  CHECK(test::error_of([&] { backward(sum(call_op(op, {x}, {})[0])); }) ==
+        "[test_needs_pair] " + missing("y1"));
+}
+
 TEST_CASE("names are taken once", "[register]") {
   register_op(PointwiseOp{.name = "test_once", .expression = "a"});
   CHECK(test::error_of([] { register_op(PointwiseOp{.name = "test_once", .expression = "a"}); }) ==
