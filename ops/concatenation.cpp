@@ -38,7 +38,7 @@ Tensor cat(const std::vector<Tensor>& parts, int dim) {
   const Tensor* shaped = nullptr;  // the first part that is not an empty list
   DType dtype = parts[0].defined() ? parts[0].dtype() : f32;
   for (const Tensor& part : parts) {
-    require_defined("cat", part);
+    if (!part.defined()) undefined_operand("cat", static_cast<int>(&part - parts.data()));
     dtype = promote(dtype, part.dtype());
     if (!shaped && !is_empty_list(part)) shaped = &part;
   }
@@ -60,12 +60,14 @@ Tensor cat(const std::vector<Tensor>& parts, int dim) {
 
 Tensor stack(const std::vector<Tensor>& parts, int dim) {
   if (parts.empty()) fail("[stack] expected at least one tensor, got none");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].defined()) undefined_operand("stack", static_cast<int>(i));
+  }
   const Composite scope("stack", parts[0]);
   dim = wrap_dim("stack", dim, parts[0].rank() + 1);
   std::vector<Tensor> raised;
   raised.reserve(parts.size());
   for (const Tensor& part : parts) {
-    require_defined("stack", part);
     if (!std::ranges::equal(part.shape(), parts[0].shape())) {
       fail("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(),
            part.describe());

@@ -21,7 +21,9 @@ void run(Op op, std::initializer_list<const Tensor*> elements,
     call.add_attr(Attr::of(number->tensor ? 0 : number->scalar.to_double()));
   }
   call.add_attr(tensors);
-  for (std::uint32_t i = 0; i < call.n_inputs; ++i) require_defined(op_info(op).name, *inputs[i]);
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    if (!inputs[i]->defined()) undefined_operand(op_info(op).name, static_cast<int>(i));
+  }
   for (std::size_t i = 0; in_place && i < outputs.size(); ++i) outputs[i] = *inputs[i];
   dispatch(call, outputs.data());
 }

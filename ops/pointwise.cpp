@@ -87,9 +87,13 @@ Attr number_operand(Op op, DType dtype, int position, Scalar number) {
 Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
   const OpInfo& info = op_info(op);
   bool any_tensor = false;
-  for (const Operand& operand : operands) {
-    if (operand.tensor) require_defined(info.name, *operand.tensor);
-    any_tensor |= operand.tensor != nullptr;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].tensor) continue;
+    any_tensor = true;
+    if (operands[i].tensor->defined()) [[likely]]
+      continue;
+    if (operands.size() == 1) undefined_tensor(info.name);
+    undefined_operand(info.name, static_cast<int>(i));
   }
   if (!any_tensor) fail("[{}] expected at least one tensor, got numbers only", info.name);
   const int first = info.rule == DTypeRule::select ? 1 : 0;

@@ -29,7 +29,7 @@ Tensor bounded(const char* name, Op integral, const Tensor& x, const Operand& lo
   const CompositeScope scope(name);
   const Operand& bound = integral == Op::maximum ? low : high;
   require_defined(name, x);
-  if (bound.tensor) require_defined(name, *bound.tensor);
+  if (bound.tensor && !bound.tensor->defined()) undefined_operand(name, 1);
   return is_floating(x) || is_floating(bound)
              ? clamp(x, low, high)
              : pointwise(integral, std::array<Operand, 2>{x, bound}, nullptr);
@@ -44,7 +44,7 @@ struct Scaled {
 
   Scaled(Op row, const Tensor& a_, const Tensor& b_, const Tensor& c_, Scalar value) : op(row) {
     const char* name = op_info(op).name;
-    for (const Tensor* operand : {&a_, &b_, &c_}) require_defined(name, *operand);
+    require_defined(name, a_, b_, c_);
     dtype = compute_dtype(op_info(op), std::array<Operand, 4>{a_, b_, c_, value});
     const DType wide = is_half(dtype) ? f32 : dtype;
     a = cast(a_, wide);

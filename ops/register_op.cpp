@@ -292,7 +292,7 @@ std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
   }
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) {
-    require_defined(info.name, input);
+    if (!input.defined()) undefined_operand(info.name, static_cast<int>(pointers.size()));
     pointers.push_back(&input);
   }
   Call call(op, pointers.data(), static_cast<std::uint32_t>(pointers.size()));

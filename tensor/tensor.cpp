@@ -147,6 +147,10 @@ int wrapped(const char* what, const Tensor& x, int dim) {
 
 }  // namespace
 
+void undefined_operand(const char* what, int operand) {
+  fail("[{}] expected a tensor, got an undefined one as operand {}", what, operand);
+}
+
 void core::undefined_tensor(const char* what) {
   fail("[{}] expected a tensor, got an undefined one", what);
 }

@@ -50,11 +50,18 @@ inline bool same_shape(const TensorImpl& a, const TensorImpl& b) {
   return true;
 }
 
-// Throws where one of the tensors is undefined.
+// "[what] expected a tensor, got an undefined one as operand 1"
+[[noreturn]] void undefined_operand(const char* what, int operand);
+
+// Throws where one of the tensors is undefined, and says which if there are several.
 template <class... Tensors>
 void require_defined(const char* what, const Tensors&... tensors) {
-  if (!(tensors.defined() && ...)) [[unlikely]]
-    undefined_tensor(what);
+  if (!(tensors.defined() && ...)) [[unlikely]] {
+    if constexpr (sizeof...(Tensors) == 1) undefined_tensor(what);
+    int operand = 0;
+    static_cast<void>(((tensors.defined() && ++operand) && ...));
+    undefined_operand(what, operand);
+  }
 }
 
 // Make tensors; ops and file readers build on these.

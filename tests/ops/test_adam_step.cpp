@@ -203,7 +203,7 @@ TEST_CASE("adam_step refuses what does not fit", "[adam]") {
           "[adam_step] expected numbers or floating tensors of rank 0, got i64[]",
           {0.1, 0.1, 0.1, full({}, 1, {.dtype = i64})});
   refuses({good.param, m, Tensor(), g, one, two},
-          "[adam_step] expected a tensor, got an undefined one");
+          "[adam_step] expected a tensor, got an undefined one as operand 2");
   // Operands that are written must not overlap.
   refuses({good.param, m, m, g, one, two},
           "[adam_step] expected outputs that do not overlap, got f32[2, 3] and f32[2, 3] in one "
