@@ -58,6 +58,20 @@ void for_each_tensor(const Call& call, F&& f) {
   }
 }
 
+// The op whose gradient keeps a result in the storage of x: the op that made x, or made the tensor
+// that x is a view of. Null: none.
+const char* keeper_of(const Tensor& x) {
+  for (TapeNode* node = history_of(x)->node; node && !node->recomputed && !node->ran;
+       node = node->operand_count() > 0 ? node->edge(0).node() : nullptr) {
+    for (int i = 0; i < node->n_outputs; ++i) {
+      const Tensor& kept = node->output(i).tensor;
+      if (kept.defined() && kept.shares_storage_with(x)) return node->name();
+    }
+    if (op_info(node->call.op).kind != OpKind::view) break;
+  }
+  return nullptr;
+}
+
 // Refuses writes to leaves, to memory that another tensor shares, and to values that a gradient
 // reads.
 void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
@@ -69,6 +83,12 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   }
   if (TensorImpl::of(x)->storage &&
       TensorImpl::of(x)->storage->refs.load(std::memory_order_relaxed) > 1) {
+    if (const char* keeper = history_of(x) ? keeper_of(x) : nullptr) {
+      fail(
+          "[{}_] expected a tensor that no gradient is computed from, got {}, a result that {}'s "
+          "gradient keeps; use {}, or write under no_grad",
+          info.name, x.describe(), keeper, info.name);
+    }
     fail(
         "[{}_] expected a tensor that shares its memory with no other while gradients are "
         "recorded, got {}; use {}, or write under no_grad",

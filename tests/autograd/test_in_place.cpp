@@ -84,6 +84,23 @@ TEST_CASE("memory that another tensor sees is not written", "[autograd][in-place
   CHECK(numbers(buffer) == Numbers{1, 1, 0, 0});
 }
 
+TEST_CASE("a result that its own gradient keeps is refused with that op's name",
+          "[autograd][in-place]") {
+  const Tensor w = leaf({1, 2});
+  Tensor s = sigmoid(w), e = exp(w);
+  CHECK(error_of([&] { s *= 2; }) ==
+        "[mul_] expected a tensor that no gradient is computed from, got f64[2], a result that "
+        "sigmoid's gradient keeps; use mul, or write under no_grad");
+  CHECK_THAT(error_of([&] { add_(e, 1.0); }),
+             Catch::Contains("[add_]") && Catch::Contains("that exp's gradient keeps"));
+  // Through a view, too.
+  Tensor first = slice(s, 0, 0, 1);
+  CHECK_THAT(error_of([&] { mul_(first, 2.0); }), Catch::Contains("that sigmoid's gradient keeps"));
+  backward(sum(s + e));
+  CHECK(grad(w).defined());
+  CHECK_THAT(error_of([&] { mul_(first, 2.0); }), !Catch::Contains("gradient keeps"));
+}
+
 TEST_CASE("a value that the write's own gradient reads is not overwritten",
           "[autograd][in-place]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
