@@ -125,9 +125,12 @@ class CompilerRun {
     std::string made = contents_of(place_.file("kernel.so"));
     if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0 || made.empty()) {
       const std::string log = contents_of(place_.file("log"));
-      fail("[{}] expected a kernel that compiles, got {} from {}{}{}\n{}", op_or("jit"), outcome(),
+      const bool names_kernel = log.find("kernel:") != std::string::npos;  // as the text's #line
+      fail("[{}] expected a kernel that compiles, got {} from {}{}{}", op_or("jit"), outcome(),
            compiler_command()[0], log.empty() ? ", which printed nothing" : ":\n" + shortened(log),
-           kKernelHeading, text_.substr(text_.rfind("#line 1")));
+           names_kernel
+               ? fmt::format("{}\n{}", kKernelHeading, text_.substr(text_.rfind("#line 1")))
+               : "; install a C++ compiler or set CXX");
     }
     return made;
   }

@@ -18,6 +18,7 @@
 #include "brrr/tensor/error.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/environment.h"
+#include "tests/harness/errors_expected.h"
 #include "tests/harness/jit_rows.h"
 
 using namespace brrr;
@@ -262,6 +263,19 @@ TEST_CASE("a missing compiler and a text that does not compile are explained", "
   CHECK_THROWS_WITH(
       load_cpu_function("f", "extern \"C\" void f() { this is not C++ }\n"),
       Catch::Contains("expected a kernel that compiles") && Catch::Contains("this is not C++"));
+}
+
+TEST_CASE("a compiler that is not whole is named, without the kernel", "[jit]") {
+  const CacheDirectory directory;
+  const std::string script = directory.path() / "compiler.sh";
+  std::ofstream(script) << "#!/bin/sh\necho \"c++: cannot execute 'cc1plus'\"; exit 1\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  const test::EnvironmentVariable chosen("CXX", script);
+  const std::string text =
+      test::error_of([] { load_cpu_function("f", "extern \"C\" void f() { int not_shown; }\n"); });
+  CHECK_THAT(text, Catch::Contains("cannot execute 'cc1plus'") &&
+                       Catch::Contains("; install a C++ compiler or set CXX"));
+  CHECK(text.find("not_shown") == std::string::npos);
 }
 
 TEST_CASE("a shared object on disk that cannot be loaded is compiled again", "[jit]") {
