@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -234,7 +235,13 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
   return lines;
 }
 
-std::string describe(const CallSite& site) { return describe(std::span(&site, 1))[0]; }
+std::string describe(const CallSite& site) {
+  static std::atomic_flag advised;
+  std::string place = describe(std::span(&site, 1))[0];
+  if (place.find("+0x") != std::string::npos && !advised.test_and_set())
+    place += "; compile with -g for lines";
+  return place;
+}
 
 void rethrow_with(const CallSite& site) {
   const std::string place = fmt::format(" (at {})", describe(site));

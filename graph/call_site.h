@@ -23,6 +23,7 @@ class CallSite {
 // "train.cpp:12 in train_step", a line for each; without a line table, the function and the offset:
 // "train_step+0x2f". File names are as they were passed to the compiler.
 std::vector<std::string> describe(std::span<const CallSite> sites);
+// For a message. The first of the process without a line says how to have lines.
 std::string describe(const CallSite& site);
 // Rethrows the error that is being handled, with the same type and " (at train.cpp:12 in step)"
 // appended.

@@ -138,10 +138,11 @@ std::vector<HostConstant> host_constants(const Graph& graph) {
   return found;
 }
 
-std::string to_string(std::span<const HostConstant> constants) {
+std::string to_string(std::span<const HostConstant> constants, bool message) {
   std::vector<CallSite> sites;
   for (const HostConstant& each : constants) sites.push_back(each.site);
-  const std::vector<std::string> places = describe(sites);
+  std::vector<std::string> places = describe(sites);
+  if (message && !sites.empty()) places[0] = describe(sites[0]);
   // A loop of the program has the same number at the same line many times.
   std::vector<std::pair<std::string, int>> lines;
   for (std::size_t i = 0; i < constants.size(); ++i) {

@@ -208,7 +208,8 @@ std::string to_string(const Graph& graph, GraphFormat format = GraphFormat::text
 
 // Every number of the host that became part of the graph.
 std::vector<HostConstant> host_constants(const Graph& graph);
-std::string to_string(std::span<const HostConstant> constants);
+// With `message`, places are described for a message (graph/call_site.h).
+std::string to_string(std::span<const HostConstant> constants, bool message = false);
 
 // The executable specification of the graph: throws, naming the node and the rule. It runs between
 // passes in debug builds.
