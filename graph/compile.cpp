@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <mutex>
 #include <optional>
@@ -75,7 +77,8 @@ struct CompiledStep::State {
   graph::RematReport rematerialize(Graph& graph) const;
   void check_budget(const graph::RematReport& report, std::size_t arena_bytes,
                     const std::string& why_not_compiled) const;
-  void report_frozen_rates(std::vector<HostConstant> constants) const;
+  void report_frozen_rates(std::vector<HostConstant> constants,
+                           std::span<const std::int64_t> statics) const;
   std::vector<Tensor> fall_back(const StepArguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
   // Whether replays of a graph give the bits of eager calls.
@@ -124,15 +127,24 @@ Graph CompiledStep::State::trace(std::span<const Tensor> arguments,
   return trace.finish(function(trace.inputs()));
 }
 
-void CompiledStep::State::report_frozen_rates(std::vector<HostConstant> constants) const {
+// A number that is an argument of the step is part of its signature: another value makes another
+// entry. It may have been negated, or rounded to f32.
+void CompiledStep::State::report_frozen_rates(std::vector<HostConstant> constants,
+                                              std::span<const std::int64_t> statics) const {
   if (options.frozen_rate == OnFrozenRate::ignore) return;
-  std::erase_if(constants, [](const HostConstant& each) { return !each.updates_parameter; });
+  const std::vector<double> given = graph::numbers_of(statics);
+  std::erase_if(constants, [&](const HostConstant& each) {
+    return !each.updates_parameter || std::ranges::any_of(given, [&](double number) {
+      const double size = std::abs(number), used = std::abs(*each.value);
+      return used == size || used == static_cast<float>(size);
+    });
+  });
   if (constants.empty()) return;
   const std::string text = fmt::format(
       "[{}] numbers of the host update parameters and will be the same in every replay; a schedule "
       "or inject_hyperparams keeps them on the device, frozen_rate = ignore says that they are "
       "meant:\n{}",
-      options.name, graph::to_string(constants));
+      options.name, graph::to_string(constants, true));
   if (options.frozen_rate == OnFrozenRate::refuse) fail(text);
   std::fputs(text.c_str(), stderr);
 }
@@ -211,7 +223,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
       if (std::exchange(graph.interpreted, true)) {
         if (options.fallback == OnFallback::refuse) throw;
-        report_unfused("unfused", std::string("its kernels cannot be compiled: ") + error.what());
+        report_unfused("unfused", std::string("its kernels cannot be compiled: ") + jit::in_one_line(error.what()));
         graph.interpreted = false;
         break;
       }
@@ -237,7 +249,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
 #endif
   run({"remove_dead", graph::remove_dead}, graph);
   entry->host_constants = graph::host_constants(graph);
-  report_frozen_rates(entry->host_constants);
+  report_frozen_rates(entry->host_constants, arguments.statics);
   for (const graph::Pass& pass : graph::kPasses) {
     if (pass.in_graph_mode || options.mode == Mode::fused) run(pass, graph);
   }

@@ -77,6 +77,11 @@ std::string text_of(const Number& number) {
   return fmt::format("{}", number.value);
 }
 
+double value_of(const Number& number) {
+  return core::is_floating_number(number.kind) ? std::bit_cast<double>(number.value)
+                                               : static_cast<double>(number.value);
+}
+
 std::string difference_of_numbers(const Signature& now, const Signature& before) {
   const std::vector<Number> numbers = numbers_in(now.statics), others = numbers_in(before.statics);
   for (std::size_t i = 0; i < std::min(numbers.size(), others.size()); ++i) {
@@ -89,6 +94,12 @@ std::string difference_of_numbers(const Signature& now, const Signature& before)
 }
 
 }  // namespace
+
+std::vector<double> numbers_of(std::span<const std::int64_t> statics) {
+  std::vector<double> values;
+  for (const Number& number : numbers_in(statics)) values.push_back(value_of(number));
+  return values;
+}
 
 void fill_words(const StepArguments& arguments, std::vector<std::int64_t>& words) {
   words.clear();

@@ -35,6 +35,9 @@ std::string describe(const StepArguments& arguments);
 // The first thing in which two signatures differ: "argument 0 is f32[4], and was f32[3]".
 std::string difference(const Signature& now, const Signature& before);
 
+// The values of the numbers among the arguments.
+std::vector<double> numbers_of(std::span<const std::int64_t> statics);
+
 // Advice on how to need fewer signatures: "argument 1 is a number that had 9 values: pass
 // ...".
 // "" where no number among the arguments had three values or more.

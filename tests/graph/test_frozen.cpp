@@ -33,6 +33,34 @@ TEST_CASE("compile: a rate that was frozen is reported", "[compile]") {
   CHECK(text(OnFrozenRate::ignore) == "");
 }
 
+TEST_CASE("compile: a rate that is an argument is not reported", "[compile]") {
+  const auto text = [](double rate, auto&& update) {
+    const Tensor leaf = requires_grad_(zeros({4}));
+    auto step = compile(
+        [&](const Tensor& x, double given) {
+          zero_grad(leaf);
+          backward(sum(leaf * x));
+          const NoGrad constant;
+          update(leaf, grad_of(leaf), given);
+        },
+        {.name = "frozen"});
+    return stderr_of([&] {
+      step(ones({4}), rate);
+      step(ones({4}), rate / 2);  // of an entry of its own
+    });
+  };
+  CHECK(text(0.1, [](Tensor x, const Tensor& g, double rate) { sub_(x, g * rate); }) == "");
+  CHECK(text(0.1, [](Tensor x, const Tensor& g, double rate) { add_(x, g * -rate); }) == "");
+  CHECK(text(0.1, [](Tensor x, const Tensor& g, double rate) {
+          sub_(x, g * static_cast<float>(rate));
+        }) == "");
+  // Another number is frozen beside it.
+  CHECK_THAT(text(0.1, [](Tensor x, const Tensor& g, double) { sub_(x, g * 0.25); }),
+             Catch::Contains("0.25, in an update of parameters"));
+  CHECK_THAT(text(3, [](Tensor x, const Tensor& g, double rate) { sub_(x, g * (rate * 2)); }),
+             Catch::Contains("6, in an update of parameters"));
+}
+
 TEST_CASE("compile: a rate in an update by hand is reported", "[compile]") {
   // By hand, in whatever way the rate gets there.
   const Tensor leaf = requires_grad_(zeros({4}));
