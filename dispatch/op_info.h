@@ -95,7 +95,7 @@ constexpr CallValues operand_bit(int i) { return 1u << (i < kResultBit ? i : kRe
 constexpr CallValues result_bit(int i) { return 1u << (kResultBit + i); }
 
 struct GradientRule {
-  void (*run)(Gradient& gradient) = nullptr;  // null: there is no rule
+  void (*run)(core::Gradient& gradient) = nullptr;  // null: there is no rule
   // By operand, the values that its gradient reads; the last one stands for all further operands.
   CallValues needs[3] = {};
   // Operands that have a gradient; none of an op that is constant, or whose results are no numbers.
@@ -105,14 +105,14 @@ struct GradientRule {
   CallValues needs_for(int operand) const { return needs[operand < 2 ? operand : 2]; }
 };
 
-using InferFn = void (*)(const Call& call, OutputSpec* outputs);
-using CostFn = Cost (*)(const Call& call, std::span<const Tensor> outputs);
-using KernelFn = void (*)(const Call& call, Tensor* outputs);
-using ViewFn = Tensor (*)(const Call& call);
+using InferFn = void (*)(const core::Call& call, core::OutputSpec* outputs);
+using CostFn = core::Cost (*)(const core::Call& call, std::span<const Tensor> outputs);
+using KernelFn = void (*)(const core::Call& call, Tensor* outputs);
+using ViewFn = Tensor (*)(const core::Call& call);
 
 // The functions of an op registered at run time, beside its row.
 struct RegisteredOp {
-  std::function<void(Gradient&)> gradient;
+  std::function<void(core::Gradient&)> gradient;
 
   virtual ~RegisteredOp() = default;
 };
@@ -120,8 +120,8 @@ struct RegisteredOp {
 struct OpInfo {
   const char* name = "";
   OpKind kind = OpKind::structured;
-  DTypeRule rule = DTypeRule::same;
-  DTypeSet types = dtype_sets::all;
+  core::DTypeRule rule = core::DTypeRule::same;
+  core::DTypeSet types = core::dtype_sets::all;
   Effect effect = Effect::pure;
   std::string channel;               // Effect::ordered: the state that calls share, by a name
   Algebra algebra = Algebra::other;  // pointwise: derived
@@ -157,15 +157,15 @@ OpInfo* builtin_rows();          // kBuiltinOps of them, to be filled in before 
 void derive_facts(OpInfo& row);  // once the row is filled in
 }  // namespace detail
 
-inline const OpInfo& op_info(Op op) { return *detail::op_table[static_cast<int>(op)]; }
+inline const OpInfo& op_info(core::Op op) { return *detail::op_table[static_cast<int>(op)]; }
 int op_count();  // built-in and registered
 
 // Adds an op for good; throws when the name is taken or the table is full.
-Op add_op(OpInfo info, std::string name);
+core::Op add_op(OpInfo info, std::string name);
 
 // Whether this in-place call is an assignment (a copy), whose operand broadcasts to the output. The
 // outputs of all other calls have the shape that the op's rule returns.
-bool assigns(const Call& call);
+bool assigns(const core::Call& call);
 
 // The type in which a call of `info` accumulates: reductions of `dtype`, running sums and products.
 // The loops of the CPU, which need it as a constant, have reductions' from reduction_accumulator.
@@ -180,7 +180,7 @@ std::vector<Attribute> parse_attributes(std::string_view text);
 
 // One attribute of a call.
 struct CallAttribute {
-  const Call& call;
+  const core::Call& call;
   const Attribute& row;
   int place;  // among call.attrs
 
@@ -196,7 +196,7 @@ struct CallAttribute {
 
 // Calls f with each attribute of the call in order, except those that are passed as inputs.
 template <class F>
-void for_each_attribute(const Call& call, F&& f) {
+void for_each_attribute(const core::Call& call, F&& f) {
   const std::vector<Attribute>& row = op_info(call.op).parsed_attributes;
   std::int64_t as_inputs = 0;
   for (std::size_t k = 0; k < row.size(); ++k) {

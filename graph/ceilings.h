@@ -91,7 +91,7 @@ struct Ceilings {
 // --- The cost model ---
 
 // The amounts of work that a kernel's time depends on.
-struct Work : Cost {
+struct Work : core::Cost {
   std::int64_t product_flops = 0;  // part of `flops`
   std::int64_t functions = 0;      // exp, tanh and the like
   std::int64_t draws = 0;          // random numbers
@@ -102,10 +102,11 @@ struct Work : Cost {
 
   Work& operator+=(const Work& other);
 };
-Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body = nullptr);
+Work work_of(const core::Call& call, std::span<const Tensor> outputs,
+             const BodySpec* body = nullptr);
 // The math functions in a call of a pointwise op or reduction; the random numbers of a draw.
-std::int64_t functions_of(const Call& call, std::int64_t elements);
-std::int64_t draws_of(const Call& call, std::int64_t elements);
+std::int64_t functions_of(const core::Call& call, std::int64_t elements);
+std::int64_t draws_of(const core::Call& call, std::int64_t elements);
 // How this thread computes products of factors of this dtype on the device.
 ProductType product_type(DType dtype, Device device);
 // The order of the factors of a product a b, by the sizes and strides of both.
@@ -117,10 +118,11 @@ FactorOrder order_of_factors(std::span<const std::int64_t> a_shape,
 // The time of all work except products: arithmetic, functions, random numbers and conversions.
 std::int64_t time_of_instructions(const Work& work, const Ceilings& ceilings);
 // The larger of moving bytes and computing, after `overhead_ps`.
-KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
+core::KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
 
 // Adds a kernel. `full`: the ceilings at_full_rates.
-void add_to(Roofline& roofline, const Work& work, const Ceilings& ceilings, const Ceilings& full);
+void add_to(core::Roofline& roofline, const Work& work, const Ceilings& ceilings,
+            const Ceilings& full);
 
 // --- Where ceilings come from ---
 

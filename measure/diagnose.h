@@ -49,7 +49,7 @@ struct Shares {
 // Another way to run the step: "graph", "fused min_cut".
 struct Alternative {
   std::string name;
-  StepTime predicted;
+  core::StepTime predicted;
 };
 
 // The measurements and predictions that a verdict is based on.

@@ -9,8 +9,8 @@
 namespace brrr::measure {
 
 struct ComparedMode {
-  std::string name;    // "fused min_cut"
-  StepTime predicted;  // before any mode was timed; this one is scored
+  std::string name;          // "fused min_cut"
+  core::StepTime predicted;  // before any mode was timed; this one is scored
   Timing measured;
   Diagnosis diagnosis;
 

@@ -18,19 +18,19 @@ namespace brrr::measure {
 // FLOPs of matrix products by graph::ProductType.
 using ProductFlops = std::array<std::int64_t, graph::kProductTypes.size()>;
 
-struct StepCost : Cost {
+struct StepCost : core::Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
   EagerCalls eager;             // of an eager step
   // Made before the step is timed. An eager step is predicted at the host's speed at that time: a
   // probe measures the host's slowdown since the calibration.
   double host_slowdown = 1;
-  StepTime predicted;
+  core::StepTime predicted;
   // The same for the host's speed while the step was timed (`predict_at`).
   double timed_slowdown = 1;
-  StepTime predicted_at_timed_speed;
-  StepTime on_device;  // predicted GPU time if the GPU never waits for the host
-  Roofline roofline;
+  core::StepTime predicted_at_timed_speed;
+  core::StepTime on_device;  // predicted GPU time if the GPU never waits for the host
+  core::Roofline roofline;
   // Where calls state the type: not of fused kernels.
   ProductFlops product_flops{};
   bool calibrated = false;

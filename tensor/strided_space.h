@@ -17,7 +17,7 @@ namespace brrr {
 #undef BRRR_SCALAR_FN
 #undef BRRR_ONCE_A_TILE
 
-static_assert(sizeof(StridedSpace::size) == kMaxDims * sizeof(std::int64_t));
+static_assert(sizeof(StridedSpace::size) == core::kMaxDims * sizeof(std::int64_t));
 
 inline void add_dims(StridedSpace& space, std::span<const std::int64_t> shape) {
   for (const std::int64_t size : shape) space.add_dim(size);

@@ -22,6 +22,6 @@ int main() {
   for (int i = 0; i < 3; ++i) replayed = brrr::item(step(x));
   std::printf("the sum, replayed = %g\n", replayed);
   if (total != 15)
-    std::puts(to_string(brrr::measure::diagnose(brrr::cpu, [&] { step(x); })).c_str());
+    std::puts(to_string(brrr::measure::diagnose(brrr::Device::cpu(), [&] { step(x); })).c_str());
   return total == 15 && slope == 10 && replayed == 15 ? 0 : 1;
 }
