@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <unordered_set>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
@@ -53,6 +54,7 @@ void Fusion::group() {
     if (kernel) {
       work_[i] = work_of(*kernel, graph_.device);
       mixes_[i] = mixes_directions(*kernel);
+      summaries_[i] = summary_of(i, *kernel);
     }
   }
   merge_all();
@@ -121,6 +123,20 @@ bool Fusion::is_made_early(int producer, int consumer) const {
          std::ranges::any_of(groups_[producer].members, is_forward);
 }
 
+std::optional<Fusion::MergedKernel> Fusion::kernel_of_merged(int producer, int consumer) {
+  if (are_over_one_space(producer, consumer)) {
+    const std::optional<Summary> merged = merged_summary(producer, consumer);
+    if (!merged) return {};
+    return MergedKernel{merged->work, merged->mixes};
+  }
+  if (have_too_many_operands(producer, consumer)) return reject(WhyNotFused::too_many_operands);
+  const std::optional<Group> merged = merged_of(producer, consumer);
+  const std::optional<FusedKernel> kernel = merged ? build(*merged) : std::nullopt;
+  if (!kernel) return {};
+  return MergedKernel{work_of(*kernel, graph_.device), mixes_directions(*kernel),
+                      jit::has_computed_factor(kernel->spec->body)};
+}
+
 void Fusion::add_candidate(int producer, int consumer) {
   if (is_made_early(producer, consumer)) {
     why_not_[{producer, consumer}] = WhyNotFused::made_early;
@@ -131,20 +147,17 @@ void Fusion::add_candidate(int producer, int consumer) {
     why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
     return;
   }
-  const std::optional<Group> merged = merged_of(producer, consumer);
-  const std::optional<FusedKernel> kernel = merged ? build(*merged) : std::nullopt;
+  const std::optional<MergedKernel> kernel = kernel_of_merged(producer, consumer);
   if (!kernel) {
     why_not_[{producer, consumer}] = rejected_;
     return;
   }
-  if (graph_.device.is_cuda() && mixes_directions(*kernel) && !mixes_[producer] &&
-      !mixes_[consumer]) {
+  if (graph_.device.is_cuda() && kernel->mixes && !mixes_[producer] && !mixes_[consumer]) {
     why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
     return;
   }
   const Work &of_producer = work_[producer], &of_consumer = work_[consumer];
-  const int64_t ticks =
-      ticks_of(of_producer) + ticks_of(of_consumer) - ticks_of(work_of(*kernel, graph_.device));
+  const int64_t ticks = ticks_of(of_producer) + ticks_of(of_consumer) - ticks_of(kernel->work);
   const int64_t saved = (ticks + kTicks / 2) / kTicks;
   if (saved <= 0) {
     why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
@@ -160,8 +173,7 @@ void Fusion::add_candidate(int producer, int consumer) {
   if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
     first = -(int64_t{1} << 60);
   // Each tile evaluates a factor again: whatever else a call may merge with computes it once.
-  if (jit::has_computed_factor(kernel->spec->body) && !contraction_in(groups_[producer]))
-    first = -(int64_t{1} << 61);
+  if (kernel->computes_factor && !contraction_in(groups_[producer])) first = -(int64_t{1} << 61);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
 }
 
@@ -236,18 +248,28 @@ std::optional<Group> Fusion::merged_of(int producer, int consumer) {
       static_cast<std::size_t>(kMostMembers))
     return reject(WhyNotFused::too_many_values);
   Group from = groups_[producer], to = groups_[consumer];
+  graph_.fusion_work += static_cast<int64_t>(from.members.size() + to.members.size());
   return merged_of(from, to);
 }
 
 void Fusion::merge(int producer, int consumer) {
-  replace(consumer, producer, *merged_of(producer, consumer));
+  if (are_over_one_space(producer, consumer)) {
+    merge_over_one_space(producer, consumer, *merged_summary(producer, consumer));
+  } else {
+    replace(consumer, producer, *merged_of(producer, consumer));
+  }
 }
 
 void Fusion::replace(int group, int other, Group merged) {
-  for (const Member& member : merged.members) group_of_[member.node] = group;
   const FusedKernel kernel = *build(merged);
   work_[group] = work_of(kernel, graph_.device);
   mixes_[group] = mixes_directions(kernel);
+  take_place(group, other, std::move(merged));
+  summaries_[group] = summary_of(group, kernel);
+}
+
+void Fusion::take_place(int group, int other, Group merged) {
+  for (const Member& member : merged.members) group_of_[member.node] = group;
   groups_[group] = std::move(merged);
   groups_[other].members.clear();
   furthest_.raise(first_call(group), last_call(group));
@@ -426,8 +448,8 @@ std::vector<int> Fusion::operands_of(const Group& group, const Member& member,
   std::vector<int> operands;
   for (std::size_t k = 0; k < member.inputs.size(); ++k) {
     const Source source = dependences_.sources[member.node][k];
-    if (source.node >= 0 && is_in(group, source.node)) {
-      operands.push_back(made.at({source.node, source.output}));
+    if (is_in_current(source.node)) {
+      operands.push_back(made.at(key_of(source.node, source.output)));
     } else if (const Call* fill = fill_of(member, k)) {
       BodySpec& spec = *kernel.spec;
       operands.push_back(jit::add_fill(spec.body, *fill, node.inputs[k].dtype, spec.scalars));
@@ -463,20 +485,16 @@ void add_work(BodySpec& spec, const Work& work) {
 
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
   FusedKernel kernel;
-  kernel.spec = std::make_shared<BodySpec>();
+  kernel.spec = std::make_shared<BodySpec>(space_of(group));
   BodySpec& spec = *kernel.spec;
   jit::Body& body = spec.body;
   body.strict = !graph_.fast;
   body.fast = graph_.fast;
-  for (int d = 0; d < group.rank(); ++d) {
-    spec.dims.push_back(group.sizes[d]);
-    spec.reduced |= static_cast<std::uint32_t>(group.reduced[d]) << d;
-  }
-  if (spec.dims.empty()) spec.dims.push_back(1);
   ResultValues made;
   std::vector<std::pair<const Access*, int>> stored;  // results in memory, and their values
   BodyReads reads;
-  const auto inside = [&](int node) { return is_in(group, node); };
+  mark_members(group);
+  const auto inside = [this](int node) { return is_in_current(node); };
   for (const Member& member : group.members) {
     const Node& node = graph_.nodes[member.node];
     const std::vector<int> operands = operands_of(group, member, made, kernel, reads);
@@ -498,7 +516,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
       int value = results[o];
       if (body.value(value).dtype != dtypes[o])
         value = body.add_expression("a", dtypes[o], dtypes[o], {value});
-      made[{member.node, static_cast<int>(o)}] = value;
+      made[key_of(member.node, static_cast<int>(o))] = value;
       if (is_needed(member.node, static_cast<int>(o), inside))
         stored.emplace_back(&member.outputs[o], value);
     }
@@ -539,11 +557,15 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
   }
   // The kernel reads an input that is no member's result as it was before all of the group's
   // writes.
+  std::unordered_set<int> written;
+  for (const Member& member : group.members) {
+    for (const Value& out : graph_.nodes[member.node].outputs) written.insert(out.buffer);
+  }
   for (const Member& member : group.members) {
     for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-      const Source source = dependences_.sources[member.node][k];
-      if (source.node >= 0 && is_in(group, source.node)) continue;
       const Value& in = graph_.nodes[member.node].inputs[k];
+      if (is_in_current(dependences_.sources[member.node][k].node) || !written.contains(in.buffer))
+        continue;
       for (const Member& writer : group.members) {
         if (writer.node >= member.node) break;
         for (const Value& out : graph_.nodes[writer.node].outputs) {

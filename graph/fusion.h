@@ -7,6 +7,7 @@
 #include <optional>
 #include <queue>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -57,7 +58,9 @@ class Fusion {
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
         furthest_(graph.nodes.size()),
-        seen_(graph.nodes.size(), 0) {
+        seen_(graph.nodes.size(), 0),
+        summaries_(graph.nodes.size()),
+        member_of_(graph.nodes.size(), 0) {
     find_fills();
   }
 
@@ -82,6 +85,15 @@ class Fusion {
                                [node](const Member& member) { return member.node == node; });
   }
 
+  // Makes a group the current one, so that is_in_current() need not search its members.
+  void mark_members(const Group& group) const {
+    ++current_;
+    for (const Member& member : group.members) {
+      if (member.node >= 0) member_of_[member.node] = current_;
+    }
+  }
+  bool is_in_current(int node) const { return node >= 0 && member_of_[node] == current_; }
+
   // Merges pairs of a producer and a consumer, those first that save the most time.
   void merge_all();
 
@@ -101,6 +113,13 @@ class Fusion {
   void add_candidates(int group, bool consumers_too);
 
   void add_candidate(int producer, int consumer);
+
+  // What ranks a merge.
+  struct MergedKernel {
+    Work work;
+    bool mixes = false, computes_factor = false;
+  };
+  std::optional<MergedKernel> kernel_of_merged(int producer, int consumer);
 
   // Ticks of 2^-16 ps for predicted times, so that rounding three times does not rank merges that
   // save equally many bytes.
@@ -155,6 +174,40 @@ class Fusion {
 
   void merge(int producer, int consumer);
 
+  // --- Summaries of groups ---
+
+  // The operands of a group's kernel, of which there are few, however many calls it has. Between
+  // regular groups over one space they decide whether these may merge and how much that saves, so a
+  // merge in a long chain costs no more than one in a short chain. Other groups are built, unless
+  // their operands are too many.
+  struct Summary {
+    struct Operand {
+      Access access;  // of groups that are not regular: any of those of its buffer
+      Source source;  // of an input; or the output itself
+      // Of regular groups.
+      Value value = {};
+      std::int64_t bytes = 0, conversions = 0;
+      bool full = false;  // an output: each element of the space has a value and a place of its own
+    };
+    std::vector<Operand> inputs, outputs;
+    // Only pointwise calls and reductions of rows, none of which depends on coordinates or order.
+    bool regular = false;
+    std::size_t values = 0, scalars = 0;  // of the body, without inputs
+    Work work;
+    bool mixes = false;  // mixes_directions
+  };
+  Summary summary_of(int group, const FusedKernel& kernel) const;
+  bool is_regular(const Group& group, const FusedKernel& kernel) const;
+  // Whether no kernel has enough operands for the two groups together.
+  bool have_too_many_operands(int producer, int consumer) const;
+  // Whether both are regular, at most one reduces, and the consumer reads each element where the
+  // producer writes it.
+  bool are_over_one_space(int producer, int consumer) const;
+  // The summary of two such groups together; none if they must not merge.
+  std::optional<Summary> merged_summary(int producer, int consumer);
+  bool may_reduce_together(int producer, int consumer);
+  void merge_over_one_space(int producer, int consumer, Summary merged);
+
   // Merges recomputed calls whose results must be in memory (for a product) into a kernel that
   // reads the same operands.
   void merge_recomputed();
@@ -182,6 +235,7 @@ class Fusion {
 
   // Group `merged` takes the place of two.
   void replace(int group, int other, Group merged);
+  void take_place(int group, int other, Group merged);
 
   // --- Reductions of the factors of matrix products ---
 
@@ -295,8 +349,9 @@ class Fusion {
   // input; else null.
   const Call* fill_of(const Member& member, std::size_t k) const;
 
-  // The values of results, by call and output, and those of a call's operands.
-  using ResultValues = std::map<std::pair<int, int>, int>;
+  // The values of results, by call and output.
+  using ResultValues = std::unordered_map<std::int64_t, int>;
+  static std::int64_t key_of(int call, int output) { return std::int64_t{call} << 8 | output; }
   std::vector<int> operands_of(const Group& group, const Member& member, const ResultValues& made,
                                FusedKernel& kernel, BodyReads& reads) const;
   // Appends the values of a call's results.
@@ -352,6 +407,10 @@ class Fusion {
   PrefixMaximum furthest_;  // by the first call of a group: its last one
   std::vector<int> seen_;   // by group: the last search that visited it
   int search_ = 0;
+  std::vector<Summary> summaries_;  // by group
+  // By call: the last group that was marked as the current one.
+  mutable std::vector<int> member_of_;
+  mutable int current_ = 0;
 };
 
 }  // namespace brrr::graph

@@ -72,7 +72,18 @@ RowOrder row_order(const BodySpec& spec, const Dims& strides) {
   return order;
 }
 
-// The dimensions that each value of a body varies in, as bits.
+}  // namespace
+
+BodySpec space_of(const Group& group) {
+  BodySpec spec;
+  for (int d = 0; d < group.rank(); ++d) {
+    spec.dims.push_back(group.sizes[d]);
+    spec.reduced |= static_cast<std::uint32_t>(group.reduced[d]) << d;
+  }
+  if (spec.dims.empty()) spec.dims.push_back(1);
+  return spec;
+}
+
 std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
   using Kind = jit::BodyValue::Kind;
   std::vector<std::uint32_t> dims;
@@ -90,8 +101,6 @@ std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
   }
   return dims;
 }
-
-}  // namespace
 
 int number_of(FusedKernel& kernel, int64_t number) {
   kernel.spec->scalars.push_back(static_cast<std::uint64_t>(number));
@@ -225,9 +234,15 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
     body.add_output(value, access->dtype);
     kernel.outputs.push_back(value_of(group, *access, true));
   }
-  if (body.strided() > jit::Body::kMostOperands) return WhyNotFused::too_many_operands;
-  if (body.outputs.empty() || body.scalars.size() + body.checks.size() > jit::Body::kMostNumbers ||
-      body.values.size() > jit::Body::kMostValues)
+  return over_limits(body.strided(), body.values.size(), body.scalars.size() + body.checks.size(),
+                     body.outputs.empty());
+}
+
+std::optional<WhyNotFused> over_limits(std::size_t operands, std::size_t values,
+                                       std::size_t scalars, bool without_outputs) {
+  using jit::Body;
+  if (operands > Body::kMostOperands) return WhyNotFused::too_many_operands;
+  if (without_outputs || scalars > Body::kMostNumbers || values > Body::kMostValues)
     return WhyNotFused::too_many_values;
   return {};
 }

@@ -46,11 +46,21 @@ int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Ac
 int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
                 const Member& member, std::span<const int> operands);
 
+// The dimensions of a group's kernel, without its body.
+BodySpec space_of(const Group& group);
+// The dimensions that each value of a body varies in, as bits.
+std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel);
+
 // Adds the results that must be in memory, given as accesses and values. Returns why a kernel
 // cannot store them, or none.
 std::optional<WhyNotFused> add_outputs(const Group& group,
                                        std::vector<std::pair<const Access*, int>>& stored,
                                        FusedKernel& kernel);
+// Why a body has too many parts for a kernel, or none.
+std::optional<WhyNotFused> over_limits(std::size_t operands, std::size_t values,
+                                       std::size_t scalars, bool without_outputs);
+// The 16-bit elements among these operands of a kernel, which it converts.
+std::int64_t conversions_of(std::span<const Value> inputs, std::span<const Value> outputs);
 
 // Whether a kernel can be generated for a body with a contraction: factors are read from memory, or
 // in a small product computed from what is, and all later values are computed once for each result.

@@ -175,8 +175,10 @@ struct Graph {
   std::vector<Name> names;
   std::vector<RequiredFusion> required;
   std::vector<RematMark> marks;
+  std::string refused_mark;  // the error of a mark on a tensor from outside, under a policy
   std::vector<NamedRematMark> named_marks;
   std::vector<Unfused> unfused;  // of a fused graph
+  std::int64_t fusion_work = 0;  // calls in the groups that fusion tried to merge
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
   std::set<int> apart;           // calls, by number, that run in kernels of their own
