@@ -81,8 +81,10 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
         "into it under no_grad",
         info.name, x.describe());
   }
-  if (TensorImpl::of(x)->storage &&
-      TensorImpl::of(x)->storage->refs.load(std::memory_order_relaxed) > 1) {
+  // Traces and compiled steps read the memory where it is, so their references do not count.
+  const Storage* const storage = TensorImpl::of(x)->storage;
+  if (storage && storage->refs.load(std::memory_order_relaxed) >
+                     1 + storage->replay_refs.load(std::memory_order_relaxed)) {
     if (const char* keeper = history_of(x) ? keeper_of(x) : nullptr) {
       fail(
           "[{}_] expected a tensor that no gradient is computed from, got {}, a result that {}'s "

@@ -156,6 +156,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Choice& choice
 }  // namespace
 
 RematReport rematerialize(Graph& graph, const RematOptions& options) {
+  if (!graph.refused_mark.empty()) fail("{}", graph.refused_mark);
   RematReport report;
   report.policy = options.policy;
   Choice choice(graph, options);

@@ -98,19 +98,23 @@ Trace::~Trace() {
   key_.reset();
   thread_context.trace_listener = nullptr;
   thread_context.refuse_ordering = nullptr;
-  for (auto& [storage, write] : writes_) {
-    // The traced writes were not executed.
-    write.storage->version.fetch_sub(write.times, std::memory_order_relaxed);
-    write.storage->drop();
+  // The traced writes were not executed.
+  for (const auto& [storage, writes] : writes_)
+    storage->version.fetch_sub(writes, std::memory_order_relaxed);
+  for (Storage* storage : held_) {
+    storage->replay_refs.fetch_sub(kReferences, std::memory_order_acq_rel);
+    storage->drop();
   }
 }
 
 bool Trace::on_this_thread() { return current() != nullptr; }
 
-void Trace::refuse(const char* op, const std::string& why) const {
-  fail("[{}] cannot be part of the compiled function \"{}\": {} (at {})", op, name_, why,
-       describe(CallSite::here()));
+std::string Trace::refusal(const char* op, const std::string& why) const {
+  return fmt::format("[{}] cannot be part of the compiled function \"{}\": {} (at {})", op, name_,
+                     why, describe(CallSite::here()));
 }
+
+void Trace::refuse(const char* op, const std::string& why) const { fail("{}", refusal(op, why)); }
 
 void Trace::on_host_access(const char* op, const char* why) { refuse(op, why); }
 
@@ -147,11 +151,15 @@ void Trace::on_tensor_named(const Tensor& x, const std::string& name) {
   names_.try_emplace({TensorImpl::of(x)->storage, extent.low, extent.high}, name);
 }
 
-void Trace::require_made(const char* function, const Tensor& x) const {
+bool Trace::is_made_here(const Tensor& x) const {
   const Storage* storage = TensorImpl::of(x)->storage;
-  if (is_placeholder(storage) && serial_of(storage) == serial_) return;
-  refuse(function, fmt::format("expected tensors that the step makes{}, got {}", latest_values(),
-                               x.describe()));
+  return is_placeholder(storage) && serial_of(storage) == serial_;
+}
+
+// Why a mark of a tensor that the step does not make is refused.
+std::string Trace::refusal_of_mark(const char* function, const Tensor& x) const {
+  return refusal(function, fmt::format("expected tensors that the step makes{}, got {}",
+                                       latest_values(), x.describe()));
 }
 
 std::string Trace::latest_values() const {
@@ -173,7 +181,9 @@ std::string Trace::latest_values() const {
 void Trace::require_fused(const Tensor& a, const Tensor& b) {
   Trace* const trace = current();
   if (!trace) return;
-  for (const Tensor* x : {&a, &b}) trace->require_made("require_fused", *x);
+  for (const Tensor* x : {&a, &b}) {
+    if (!trace->is_made_here(*x)) fail("{}", trace->refusal_of_mark("require_fused", *x));
+  }
   trace->graph_.required.push_back({trace->value_of(a), trace->value_of(b),
                                     static_cast<int>(trace->graph_.nodes.size()),
                                     CallSite::here()});
@@ -183,7 +193,12 @@ void Trace::mark_for_remat(const Tensor& x, bool recomputed) {
   Trace* const trace = current();
   // Ignores marks during the recomputation of a checkpoint, which were recorded in its first run.
   if (!trace || thread_context.recomputation != 0) return;
-  trace->require_made(recomputed ? "remat::recompute" : "remat::save", x);
+  if (!trace->is_made_here(x)) {
+    std::string& refused = trace->graph_.refused_mark;
+    if (refused.empty())
+      refused = trace->refusal_of_mark(recomputed ? "remat::recompute" : "remat::save", x);
+    return;
+  }
   trace->graph_.marks.push_back({trace->value_of(x), recomputed, CallSite::here()});
 }
 
@@ -241,7 +256,7 @@ void Trace::require_order(const Call& call) const {
 }
 
 int Trace::buffer_of(const Tensor& x) {
-  const Storage* storage = TensorImpl::of(x)->storage;
+  Storage* const storage = TensorImpl::of(x)->storage;
   if (is_placeholder(storage)) return buffer_in(storage);
   const auto [found, is_new] =
       captured_.try_emplace(storage, static_cast<int>(graph_.buffers.size()));
@@ -259,6 +274,9 @@ int Trace::buffer_of(const Tensor& x) {
                               .bytes = storage->bytes,
                               .captured = detach(x),
                               .replaced = storage->replaced.load(std::memory_order_relaxed)});
+    storage->retain();
+    storage->replay_refs.fetch_add(kReferences, std::memory_order_acq_rel);
+    held_.push_back(storage);
   }
   graph_.buffers[found->second].requires_grad |= requires_grad(x);
   return found->second;
@@ -324,9 +342,7 @@ void Trace::note(Call& call, Tensor* outputs) {
     Storage* storage = TensorImpl::of(outputs[i])->storage;
     storage->version.fetch_add(1, std::memory_order_relaxed);
     if (is_placeholder(storage)) continue;
-    const auto [write, is_new] = writes_.try_emplace(storage, Write{storage, 0});
-    if (is_new) storage->retain();
-    ++write->second.times;
+    ++writes_[storage];
   }
 }
 

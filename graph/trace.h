@@ -55,19 +55,16 @@ class Trace final : public TraceListener {
   static void mark_for_remat(std::string_view name, bool recomputed);
 
  private:
-  struct Write {
-    Storage* storage;  // owned
-    std::uint32_t times;
-  };
-
   void note(Call& call, Tensor* outputs);
-  void require_made(const char* function, const Tensor& x) const;
+  bool is_made_here(const Tensor& x) const;
+  std::string refusal_of_mark(const char* function, const Tensor& x) const;
   std::string latest_values() const;  // for messages: the last few that the trace has made
   void require_known(const Call& call, const Tensor& x) const;
   void require_order(const Call& call) const;
   int buffer_of(const Tensor& x);
   Value value_of(const Tensor& x);
   Tensor make(DType dtype, std::span<const std::int64_t> shape, Device device, Buffer::Kind kind);
+  std::string refusal(const char* op, const std::string& why) const;
   [[noreturn]] void refuse(const char* op, const std::string& why) const;
   bool escapes(const autograd::Journal::LeafGradient& entry, std::span<const Tensor> results) const;
   Output output_of(const Tensor& x);
@@ -80,7 +77,10 @@ class Trace final : public TraceListener {
   Graph graph_;
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
-  std::unordered_map<const Storage*, Write> writes_;     // recorded writes to captured storages
+  // The storages of captured buffers: the graph has a reference to each, and so has the trace.
+  static constexpr std::uint32_t kReferences = 2;
+  std::vector<Storage*> held_;
+  std::unordered_map<Storage*, std::uint32_t> writes_;   // recorded writes to captured storages
   std::vector<std::shared_ptr<SettingState>> set_here_;  // settings set before they were read
   std::vector<int> modules_;                             // the current modules, outermost first
   std::unordered_map<std::string, int> module_numbers_;  // in Graph::modules
