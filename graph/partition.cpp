@@ -53,6 +53,11 @@ void Partition::find_readers(int call) {
   }
 }
 
+bool Partition::saves_values() const {
+  return std::ranges::any_of(
+      calls_, [](const Facts& facts) { return facts.is_forward && facts.last_backward >= 0; });
+}
+
 const char* Partition::find_obstacle(int call) const {
   const Node& node = graph_.nodes[call];
   const Facts& facts = of(call);

@@ -51,6 +51,8 @@ class Partition {
   bool is_forward(int call) const { return of(call).is_forward; }
   // Whether the call's results are temporaries that the backward pass reads.
   bool is_saved(int call) const { return of(call).sole_writer && of(call).last_backward >= 0; }
+  // Whether the backward pass reads any results of the forward pass.
+  bool saves_values() const;
   enum class Mark : std::uint8_t { none, save, recompute };
   Mark mark(int call) const { return of(call).mark; }
   // A line for each mark by name, with the values that it marks, and for each mark without effect.

@@ -20,7 +20,16 @@ class Choice {
 
   Rewritten run(const Graph& graph, RematReport& report) {
     report.baseline = search_.simulate(graph, true);
+    report.saves_nothing = !partition().saves_values();
+    if (report.saves_nothing) {
+      report.chosen = report.baseline;
+      report.unfused_bytes = report.chosen.peak_bytes;
+      return {graph, {}};
+    }
     choice_ = choice_of(search_.candidates(report.baseline), report.baseline);
+    report.plans = search_.plans();
+    report.work = search_.work();
+    report.ended_early = search_.ended_early();
     Rewritten chosen = search_.rewritten(choice_);
     report.chosen = search_.simulate(chosen.graph, true);
     if (options_.fuse) report.unfused_bytes = make_plan(chosen.graph, options_.plan).arena_bytes;

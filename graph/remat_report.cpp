@@ -79,6 +79,14 @@ std::string to_string(const RematReport& report) {
   text += fmt::format(
       "    predicted {:.1f} us of kernels one after another, with every value kept {:.1f}\n",
       microseconds(after.picoseconds), microseconds(before.picoseconds));
+  if (report.saves_nothing)
+    text +=
+        "    no backward pass reads values of the forward pass, so the policy changes nothing\n";
+  if (report.ended_early) {
+    text += fmt::format(
+        "    the search ended early, after {} plans: the step is too long for the others\n",
+        report.plans);
+  }
   for (const std::string& note : report.notes_on_marks) text += "    " + note + "\n";
   std::vector<CallSite> sites;
   for (const RematValue& value : report.values) sites.push_back(value.site);

@@ -22,6 +22,7 @@ std::vector<RematCandidate> RematSearch::candidates(const Simulation& kept) cons
   if (options_.fuse) keep_best(all);
   add_layers(all);
   if (options_.fuse) {
+    keep_affordable(all);
     measure_all(all);
     add_own_copies(all);
     add_stored(all, kept);
@@ -196,7 +197,33 @@ void RematSearch::keep_best(std::vector<RematCandidate>& candidates) const {
   candidates = std::move(kept);
 }
 
+std::size_t RematSearch::affordable(std::size_t wanted) const {
+  const std::int64_t left = most_work() - work_, of_plan = work_ / std::max(1, plans_.load());
+  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(left / 2 / of_plan, 0));
+  ended_early_ |= most < wanted;
+  return std::min(most, wanted);
+}
+
+// Samples candidates evenly by their estimated memory, including the first one and the smallest.
+void RematSearch::keep_affordable(std::vector<RematCandidate>& candidates) const {
+  const std::size_t most = std::max<std::size_t>(affordable(candidates.size()), 2);
+  if (candidates.size() <= most) return;
+  std::vector<std::size_t> order(candidates.size() - 1);
+  std::iota(order.begin(), order.end(), std::size_t{1});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return candidates[i].peak_bytes; });
+  std::set<std::size_t> chosen = {0};
+  for (std::size_t i = 0; i + 1 < most; ++i) chosen.insert(order[i * order.size() / (most - 1)]);
+  std::vector<RematCandidate> kept;
+  for (const std::size_t i : chosen) kept.push_back(std::move(candidates[i]));
+  candidates = std::move(kept);
+}
+
+// Drops the last candidates if there is no time for all, but for the first two of the search.
 void RematSearch::measure_all(std::vector<RematCandidate>& candidates) const {
+  if (options_.fuse) {
+    const std::size_t least = plans_ == 1 ? 2 : 0;
+    candidates.resize(std::min(candidates.size(), std::max(affordable(candidates.size()), least)));
+  }
   in_parallel(candidates, [this](RematCandidate& each) {
     const Simulation simulation = simulate(rewritten(each).graph);
     each.picoseconds = simulation.picoseconds;
@@ -242,8 +269,9 @@ void RematSearch::add_own_copies(std::vector<RematCandidate>& candidates) const 
 // kernels the recomputed calls merge into; the plans of these candidates can.
 void RematSearch::add_stored(std::vector<RematCandidate>& candidates,
                              const Simulation& kept) const {
-  const std::vector<LayerValues> sets = partition_.choices_of(
+  std::vector<LayerValues> sets = partition_.choices_of(
       large_sets(kept), [&](int buffer) { return kept.at_peak[buffer] >= 0; });
+  sets.resize(affordable(sets.size()));
   std::vector<RematCandidate> alone;
   for (const LayerValues& set : sets) alone.push_back(stored(set.calls, kept));
   measure_all(alone);
@@ -323,6 +351,7 @@ void RematSearch::add_parts(const std::vector<int>& fast, const std::vector<int>
     calls.insert(calls.end(), others.begin(), others.begin() + static_cast<std::ptrdiff_t>(count));
     std::vector<RematCandidate> part = {stored(calls, kept)};
     measure_all(part);
+    if (part.empty()) return;
     (part[0].picoseconds <= slowest ? fits : too_many) = count;
     candidates.push_back(std::move(part[0]));
   }
@@ -466,6 +495,8 @@ Simulation RematSearch::simulate(const Graph& graph, bool in_detail) const {
   std::optional<Graph> fused;
   if (options_.fuse) options_.fuse(fused.emplace(graph));
   const Graph& run = fused ? *fused : graph;
+  work_ += kWorkOfCall * static_cast<std::int64_t>(graph.nodes.size()) + run.fusion_work;
+  ++plans_;
   const Plan plan = make_plan(run, options_.plan);
   Simulation simulation;
   simulation.picoseconds = time_of(run, ceilings_);

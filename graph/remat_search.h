@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -59,7 +60,23 @@ class RematSearch {
 
   const Partition& partition() const { return partition_; }
 
+  // How much the search may do, so that planning a step takes seconds. It is counted in calls that
+  // are planned or that fusion tries to merge, each about a microsecond, and not in seconds: the
+  // same program gets the same plan each time. A search that ends early chooses among the plans it
+  // has made. Each plan of a long step takes a good part of a second, so it gets only a few.
+  static constexpr std::int64_t kMostWork = 8'000'000, kMostWorkOfLong = 1'000'000;
+  static constexpr std::size_t kLong = 2000;  // calls
+  std::int64_t most_work() const {
+    return graph_.nodes.size() > kLong ? kMostWorkOfLong : kMostWork;
+  }
+  std::int64_t work() const { return work_; }
+  static constexpr std::int64_t kWorkOfCall = 8;  // of planning one
+  int plans() const { return plans_; }
+  bool ended_early() const { return ended_early_; }
+
  private:
+  // How many more plans the search may make of `wanted`: a batch gets half of the remaining work.
+  std::size_t affordable(std::size_t wanted) const;
   std::set<std::int64_t> prices() const;
   void add_objectives(int segments, const std::set<int>& first,
                       std::vector<Partition::Objective>& all) const;
@@ -70,6 +87,7 @@ class RematSearch {
   std::vector<RematCandidate> cuts_for(const std::vector<Partition::Objective>& all) const;
   void estimate(RematCandidate& candidate) const;
   void keep_best(std::vector<RematCandidate>& candidates) const;
+  void keep_affordable(std::vector<RematCandidate>& candidates) const;
   void measure_all(std::vector<RematCandidate>& candidates) const;
   void add_layers(std::vector<RematCandidate>& candidates) const;
   void add_own_copies(std::vector<RematCandidate>& candidates) const;
@@ -93,6 +111,9 @@ class RematSearch {
   const RematOptions& options_;
   const Ceilings ceilings_;
   const Partition partition_;
+  mutable std::atomic<std::int64_t> work_ = 0;
+  mutable std::atomic<int> plans_ = 0;  // that were fused
+  mutable bool ended_early_ = false;
 };
 
 }  // namespace brrr::graph

@@ -54,6 +54,11 @@ struct RematReport {
   std::vector<RematValue> values;
   std::vector<std::string> notes_on_marks;
   int recomputed_calls = 0;
+  // The plans that the search made, and whether it ended early (RematSearch::kMostWork).
+  int plans = 0;
+  std::int64_t work = 0;
+  bool ended_early = false;
+  bool saves_nothing = false;  // no backward pass reads values of the forward pass
   Simulation baseline, chosen;
   std::size_t unfused_bytes = 0;  // of a fused step: the arena if its calls ran one by one
 };
