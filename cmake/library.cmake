@@ -4,7 +4,7 @@ set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POS
 target_include_directories(brrr PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 target_compile_features(brrr PUBLIC cxx_std_20)
-target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
+target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA} BRRR_OPENBLAS=${BRRR_OPENBLAS})
 # fmt's library: its header-only form doubled the compile time of each file.
 target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_inside> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
   fmt::fmt ${BRRR_BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
@@ -14,6 +14,10 @@ endif()
 # Thread-locals cost one load and calls inside the library go straight to their target.
 target_compile_options(brrr PRIVATE -ftls-model=initial-exec -fno-semantic-interposition)
 target_link_options(brrr PRIVATE -Wl,-Bsymbolic-functions)
+
+# Kernels are compiled each alone (cmake/unity.cmake): what is inlined in one does not depend on the others.
+file(GLOB brrr_kernels CONFIGURE_DEPENDS ops/cpu/*.cpp)
+set_source_files_properties(${brrr_kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 # Copies, reductions and elementwise calls on short rows spend their time in loops of a few instructions. Unaligned,
 # these took up to 60 % more time in some builds, by where the linker put them.
@@ -39,7 +43,5 @@ foreach(isa IN LISTS brrr_isas)
   target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
 endforeach()
 
-set_property(SOURCE ops/cpu/matmul.cpp graph/ceilings_file.cpp measure/cpu_limits.cpp measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
-  BRRR_OPENBLAS=${BRRR_OPENBLAS})
 set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
   "BRRR_VERSION=\"${PROJECT_VERSION}\"" "BRRR_BUILD_TYPE=\"$<CONFIG>\"" "BRRR_BLAS=\"${BRRR_BLAS}\"")

@@ -11,6 +11,7 @@ option(BRRR_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_INSTALL "Install brrr" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_FUZZERS "Build the fuzz targets; needs Clang" OFF)
 option(BRRR_WERROR "Treat warnings as errors; our presets do" OFF)
+set(BRRR_UNITY 8 CACHE STRING "How many sources of a folder are compiled as one file; 1: each alone")
 set(BRRR_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=")
 
 # Within another project the build type and the folders of outputs are that project's.

@@ -21,21 +21,21 @@ namespace {
 
 using std::int64_t;
 
-constexpr int kNone = Flow::kNone;
+constexpr int kNoCall = Flow::kNone;
 
 // The calls of a recognized forward chain. dtypes may change between them.
 struct Forward {
-  int scores = kNone, out = kNone;  // the two products
-  Value weights;                    // the factor of the second one
+  int scores = kNoCall, out = kNoCall;  // the two products
+  Value weights;                        // the factor of the second one
   std::optional<Value> mask;
   double scale = 1;
   std::vector<int> calls;  // all but `out`
-  int layout = kNone;      // copies the result to [outer, rows, inner, width]
-  int query = kNone;       // multiplies the query with a number, for the chains alone
+  int layout = kNoCall;    // copies the result to [outer, rows, inner, width]
+  int query = kNoCall;     // multiplies the query with a number, for the chains alone
 };
 struct Backward {
-  int d_weights = kNone, d_query = kNone, d_key = kNone, d_value = kNone;  // products
-  std::vector<int> calls;                                                  // all others
+  int d_weights = kNoCall, d_query = kNoCall, d_key = kNoCall, d_value = kNoCall;  // products
+  std::vector<int> calls;                                                          // all others
 };
 
 class Attentions {
@@ -65,21 +65,21 @@ class Attentions {
   const Node& node(int call) const { return graph_.nodes[call]; }
   const Value& result(int call) const { return node(call).outputs[0]; }
 
-  // The call that writes a value as the whole of its only result; kNone if there is none.
+  // The call that writes a value as the whole of its only result; kNoCall if there is none.
   int producer_of(const Value& value) const {
-    if (!flow_.is_intermediate(value.buffer)) return kNone;
+    if (!flow_.is_intermediate(value.buffer)) return kNoCall;
     const int call = flow_.producer(value.buffer);
-    return node(call).outputs.size() == 1 && result(call) == value ? call : kNone;
+    return node(call).outputs.size() == 1 && result(call) == value ? call : kNoCall;
   }
   bool is_pointwise(int call, Algebra algebra) const {
-    return call != kNone && op_info(node(call).call.op).algebra == algebra &&
+    return call != kNoCall && op_info(node(call).call.op).algebra == algebra &&
            op_info(node(call).call.op).kind == OpKind::pointwise;
   }
   bool is_step(int call, SoftmaxStep step) const {
-    return call != kNone && softmax_step(node(call).call) == step;
+    return call != kNoCall && softmax_step(node(call).call) == step;
   }
   bool is_product_of_matrices(int call) const {
-    return call != kNone && op_info(node(call).call.op).algebra == Algebra::contraction &&
+    return call != kNoCall && op_info(node(call).call.op).algebra == Algebra::contraction &&
            node(call).inputs.size() == 2 && node(call).inputs[0].shape.size() >= 2 &&
            node(call).inputs[0].shape.size() == node(call).inputs[1].shape.size();
   }
@@ -104,12 +104,12 @@ class Attentions {
   }
   int only_reader(int call) const {
     const std::span<const int> readers = flow_.readers(result(call).buffer);
-    return readers.size() == 1 ? readers[0] : kNone;
+    return readers.size() == 1 ? readers[0] : kNoCall;
   }
   bool is_marked(int buffer) const { return std::ranges::find(marked_, buffer) != marked_.end(); }
 
   std::optional<double> factor_of(int call) const {
-    return call == kNone ? std::nullopt : graph::factor_of(node(call));
+    return call == kNoCall ? std::nullopt : graph::factor_of(node(call));
   }
   // The mask of a call that writes `number` where the mask is false; else null.
   const Value* mask_of(int call, double number) const {
@@ -162,7 +162,7 @@ class Attentions {
     for (const int reader : flow_.readers(f.weights.buffer)) {
       if (is_product_of_matrices(reader) && node(reader).inputs[0] == f.weights) f.out = reader;
     }
-    return f.out == kNone ? std::nullopt : std::optional(f);
+    return f.out == kNoCall ? std::nullopt : std::optional(f);
   }
 
   // The chain of the gradient, among the readers of the weights.
@@ -177,13 +177,13 @@ class Attentions {
         weights.push_back(result(reader));
       }
     }
-    if (b.d_value == kNone) return {};
+    if (b.d_value == kNoCall) return {};
     // weights * (d_weights - the sum of weights * d_weights)
     for (const Value& factor : weights) {
       for (const int reader : flow_.readers(factor.buffer)) {
         const Value* other =
             is_pointwise(reader, Algebra::product) ? other_input(reader, factor) : nullptr;
-        const int centered = other ? producer_of(*other) : kNone;
+        const int centered = other ? producer_of(*other) : kNoCall;
         if (!is_pointwise(centered, Algebra::difference) || node(centered).inputs.size() != 2)
           continue;
         const Value& d_weights = node(centered).inputs[0];
@@ -205,7 +205,7 @@ class Attentions {
   // Finds the products that compute the gradients of queries and keys from that of the softmax.
   bool find_products(const Forward& f, int last, Backward& b) const {
     bool masked = !f.mask, scaled = f.scale == 1;
-    for (int reader = only_reader(last); reader != kNone; reader = only_reader(last)) {
+    for (int reader = only_reader(last); reader != kNoCall; reader = only_reader(last)) {
       const Value* mask = masked ? nullptr : mask_of(reader, 0);
       if (mask && *mask == *f.mask && node(reader).inputs[1] == result(last)) {
         masked = true;
@@ -224,7 +224,7 @@ class Attentions {
       if (inputs[0] == transposed(result(last)) && inputs[1] == query) b.d_key = reader;
     }
     const std::vector<Value>& d_weights = node(b.d_weights).inputs;
-    return masked && scaled && b.d_query != kNone && b.d_key != kNone &&
+    return masked && scaled && b.d_query != kNoCall && b.d_key != kNoCall &&
            d_weights[1] == transposed(node(f.out).inputs[1]) &&
            node(b.d_value).inputs[1] == d_weights[0];
   }
@@ -291,13 +291,13 @@ class Attentions {
     const std::span<const int> readers = flow_.readers(out.buffer);
     if (out.shape.size() != 4 || readers.size() != 1 || !flow_.is_intermediate(out.buffer) ||
         is_marked(out.buffer))
-      return kNone;
+      return kNoCall;
     const Node& reader = node(readers[0]);
     if (op_info(reader.call.op).algebra != Algebra::identity || has_effect(reader) ||
         reader.call.in_place || reader.inputs.size() != 1 || reader.outputs[0].dtype != out.dtype ||
         !is_whole(graph_, reader.outputs[0]))
-      return kNone;
-    return reader.inputs[0] == with_rows_outside(out) ? readers[0] : kNone;
+      return kNoCall;
+    return reader.inputs[0] == with_rows_outside(out) ? readers[0] : kNoCall;
   }
   static Value with_rows_outside(Value x) {
     std::swap(x.shape[1], x.shape[2]);
@@ -312,9 +312,9 @@ class Attentions {
     if (!factor_of(producer) || *factor_of(producer) <= 0 || is_marked(query.buffer) ||
         node(producer).inputs[0].dtype != query.dtype ||
         !has_aligned_rows(graph_, node(producer).inputs[0]))
-      return kNone;
+      return kNoCall;
     for (const int reader : flow_.readers(query.buffer)) {
-      if (reader != f.scores && !(b && reader == b->d_key)) return kNone;
+      if (reader != f.scores && !(b && reader == b->d_key)) return kNoCall;
     }
     return producer;
   }
@@ -329,10 +329,10 @@ class Attentions {
     int last = std::max(f.out, f.layout);
     if (b) last = std::max({last, b->d_query, b->d_key, b->d_value});
     f.query = multiple_of_query(f, b);
-    const Value query = node(f.query == kNone ? f.scores : f.query).inputs[0],
+    const Value query = node(f.query == kNoCall ? f.scores : f.query).inputs[0],
                 key = transposed(node(f.scores).inputs[1]), value = node(f.out).inputs[1];
     for (const Value* each : {&query, &key, &value}) {
-      if (!is_unchanged(*each, f.query == kNone ? f.scores : f.query, last)) return;
+      if (!is_unchanged(*each, f.query == kNoCall ? f.scores : f.query, last)) return;
     }
     if (f.mask && !is_unchanged(*f.mask, f.scores, last)) return;
     if (b) {
@@ -359,18 +359,18 @@ class Attentions {
       made.push_back(made_like(f.scores, attention_mask_call(), {mask[0]}, {mask[1]}));
     }
     Value out = result(end);
-    const double scale = f.query == kNone ? f.scale : f.scale * *factor_of(f.query);
+    const double scale = f.query == kNoCall ? f.scale : f.scale * *factor_of(f.query);
     Dims rows = operands[0].shape;
     rows.resize(rows.size() - 1);
     const Value log_sum = graph_.add_temporary(f32, rows);
     std::vector<Value> inputs = operands;
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    made.push_back(made_like(end, attention_call(scale, f.layout != kNone), std::move(inputs),
+    made.push_back(made_like(end, attention_call(scale, f.layout != kNoCall), std::move(inputs),
                              {out, log_sum}));
-    if (f.layout != kNone) out = with_rows_outside(out);
+    if (f.layout != kNoCall) out = with_rows_outside(out);
     for (const int call : f.calls) remove(call);
     remove(f.out);
-    if (f.query != kNone) remove(f.query);
+    if (f.query != kNoCall) remove(f.query);
     if (!b) return;
     inputs = operands;
     inputs.insert(inputs.end(), {out, log_sum, node(b->d_weights).inputs[0]});

@@ -63,9 +63,9 @@ struct Block {
   int64_t low = 0, high = 0;
 };
 
-class Placement {
+class GradientPlacement {
  public:
-  explicit Placement(Graph& graph)
+  explicit GradientPlacement(Graph& graph)
       : graph_(graph), flow_(graph), marked_(marked_buffers(graph)), removed_(graph.nodes.size()) {}
 
   int run() {
@@ -213,6 +213,6 @@ class Placement {
 
 }  // namespace
 
-int place_attention_gradients(Graph& graph) { return Placement(graph).run(); }
+int place_attention_gradients(Graph& graph) { return GradientPlacement(graph).run(); }
 
 }  // namespace brrr::graph

@@ -28,7 +28,7 @@ constexpr std::array<Descr, 6> kDescrs = {{{"<f4", DType::f32},
                                            {"<i8", DType::i64},
                                            {"|b1", DType::boolean}}};
 
-struct Header {
+struct NpyHeader {
   DType dtype = DType::f32;
   bool fortran_order = false;
   Dims shape;
@@ -37,13 +37,13 @@ struct Header {
 
 // Parses the header, the text of a Python dict with exactly three keys. Positions count from the
 // start of the file.
-class HeaderParser {
+class NpyHeaderParser {
  public:
-  HeaderParser(const ByteSource& source, std::string_view text, std::uint64_t base)
+  NpyHeaderParser(const ByteSource& source, std::string_view text, std::uint64_t base)
       : source_(source), text_(text), base_(base) {}
 
-  Header parse() {
-    Header header;
+  NpyHeader parse() {
+    NpyHeader header;
     bool have_descr = false, have_order = false, have_shape = false;
     expect('{', "to open the header");
     while (!accept('}')) {
@@ -208,7 +208,7 @@ Tensor read_npy(const ByteSource& source) {
   std::string text(length, '\0');
   source.read(text.data(), base, length);
 
-  const Header header = HeaderParser(source, text, base).parse();
+  const NpyHeader header = NpyHeaderParser(source, text, base).parse();
   const std::uint64_t data = base + length;
   const std::size_t element = size_of(header.dtype);
   const std::optional<std::int64_t> numel = try_numel(header.shape, element);

@@ -28,7 +28,7 @@ struct Operands {
   Tensor x, gradient, targets;  // targets: of each row
 };
 
-struct Case {
+struct FusedCase {
   std::string name;
   double passes;  // tensors of the shape of x that are read or written
   std::function<Tensor(const Operands&)> compute;
@@ -40,7 +40,7 @@ Tensor chain(Tensor x, int length) {
   return x;
 }
 
-std::vector<Case> chains() {
+std::vector<FusedCase> chains() {
   const auto of = [](Function f) {
     return [f = std::move(f)](const Operands& o) { return f(o.x); };
   };
@@ -55,16 +55,16 @@ std::vector<Case> chains() {
 }
 
 // Over rows; each also with its gradient with respect to x.
-std::vector<Case> rows(std::int64_t columns, const Options& options) {
+std::vector<FusedCase> rows(std::int64_t columns, const Options& options) {
   const Tensor weight = rand({columns}, options), bias = rand({columns}, options);
-  const auto add = [](std::vector<Case>& cases, const char* name, Function f) {
+  const auto add = [](std::vector<FusedCase>& cases, const char* name, Function f) {
     cases.push_back({name, 2, [f](const Operands& o) { return f(o.x); }});
     cases.push_back({fmt::format("{} backward", name), 3, [f](const Operands& o) {
                        const Tensor x = requires_grad_(detach(o.x));
                        return grad(sum(f(x) * o.gradient), x);
                      }});
   };
-  std::vector<Case> cases;
+  std::vector<FusedCase> cases;
   // What each element costs that is moved, and one that is only read.
   cases.push_back({"scale", 2, [](const Operands& o) { return o.x * 2.0; }});
   cases.push_back({"sum of rows", 1, [](const Operands& o) { return sum(o.x, {1}); }});
@@ -103,15 +103,15 @@ class MixedSizes : public nn::Module {
   std::vector<Tensor> tensors_;
 };
 
-class Bench {
+class FusedBench {
  public:
-  explicit Bench(const BenchOptions& options)
+  explicit FusedBench(const BenchOptions& options)
       : options_(options),
         limit_(bandwidth_limit(
             options, {options.device.is_cpu() ? plain_add(kCpuElements, num_threads()) : Batch(),
                       12.0 * static_cast<double>(kCpuElements), "plain loop of adds"})) {}
 
-  void run(const Case& one, DType dtype, std::int64_t rows, std::int64_t columns, int sets) {
+  void run(const FusedCase& one, DType dtype, std::int64_t rows, std::int64_t columns, int sets) {
     const std::string name =
         fmt::format("fused/{} {}x{} {}", one.name, rows, columns, name_of(dtype));
     options_.progress(name);
@@ -140,7 +140,7 @@ class Bench {
   }
 
   // The times of a fused step and of the same calls in eager mode.
-  void run_both(const Case& one, std::int64_t rows, std::int64_t columns) {
+  void run_both(const FusedCase& one, std::int64_t rows, std::int64_t columns) {
     const std::string name = fmt::format("fused/{} {}x{} f32, of eager", one.name, rows, columns);
     options_.progress(name);
     const Operands operands = operands_of({.device = options_.device}, rows, columns);
@@ -246,13 +246,13 @@ void run_narrow(Bench& bench, const Options& here, bool quick) {
 Results bench_fused(const BenchOptions& options) {
   manual_seed(options.seed);
   const bool on_cpu = options.device.is_cpu();
-  Bench bench(options);
+  FusedBench bench(options);
   const std::int64_t side = options.quick ? 256 : on_cpu ? 2896 : 16384;
-  for (const Case& one : chains()) bench.run(one, f32, side, side, 1);
+  for (const FusedCase& one : chains()) bench.run(one, f32, side, side, 1);
   const std::int64_t count = options.quick ? 64 : on_cpu ? 2048 : 16384;
   for (const std::int64_t columns : {4096, 1000}) {
     for (const DType dtype : {f32, bf16}) {
-      for (const Case& one : rows(columns, {.dtype = dtype, .device = options.device}))
+      for (const FusedCase& one : rows(columns, {.dtype = dtype, .device = options.device}))
         bench.run(one, dtype, count, columns, on_cpu ? 1 : 4);
     }
   }
@@ -260,7 +260,7 @@ Results bench_fused(const BenchOptions& options) {
   if (on_cpu) {
     bench.run_both({"chain of 6", 2, [](const Operands& o) { return chain(o.x, 6); }},
                    options.quick ? 64 : 8192, 1024);
-    for (const Case& one : rows(1024, {.device = options.device}))
+    for (const FusedCase& one : rows(1024, {.device = options.device}))
       bench.run_both(one, options.quick ? 64 : 4096, 1024);
     run_narrow(bench, {.device = options.device}, options.quick);
   }

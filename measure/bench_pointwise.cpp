@@ -8,14 +8,14 @@
 namespace brrr::measure {
 namespace {
 
-struct Case {
+struct PointwiseCase {
   const char* name;
   double bytes;
   std::function<Tensor()> op;
 };
 
 // On n x n matrices; the same cases on both devices.
-std::vector<Case> cases(std::int64_t n, Device device) {
+std::vector<PointwiseCase> cases(std::int64_t n, Device device) {
   const double elements = static_cast<double>(n) * static_cast<double>(n);
   const double f32_bytes = 4 * elements, half_bytes = 2 * elements;
   const auto make = [&](const Dims& shape, DType dtype) {
@@ -63,7 +63,7 @@ Results bench_pointwise(const BenchOptions& options) {
       options, {device.is_cpu() ? plain_add(side * side, num_threads()) : Batch(),
                 12.0 * static_cast<double>(side * side), "plain loop of adds, as many threads"});
   Results results;
-  for (const Case& one : cases(side, device)) {
+  for (const PointwiseCase& one : cases(side, device)) {
     options.progress(one.name);
     const auto [ours, bare] =
         time_both(device_batch(device, [&] { one.op(); }), limit.batch, sampling);

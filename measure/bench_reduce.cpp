@@ -9,12 +9,12 @@
 namespace brrr::measure {
 namespace {
 
-struct Case {
+struct ReduceCase {
   const char* name;
   std::function<Tensor(const Tensor&)> op;
 };
 
-const Case kCases[] = {
+const ReduceCase kCases[] = {
     {"reduce/sum rows", [](const Tensor& x) { return sum(x, {1}); }},
     {"reduce/sum columns", [](const Tensor& x) { return sum(x, {0}); }},
     {"reduce/sum all", [](const Tensor& x) { return sum(x); }},
@@ -40,7 +40,7 @@ Results bench_reduce(const BenchOptions& options) {
                 "plain loop, as many threads"});
 
   Results results;
-  const auto run = [&](const std::string& name, DType dtype, const Case& one) {
+  const auto run = [&](const std::string& name, DType dtype, const ReduceCase& one) {
     options.progress(name);
     std::vector<Tensor> inputs;
     for (int i = 0; i < sets; ++i)
@@ -52,8 +52,9 @@ Results bench_reduce(const BenchOptions& options) {
     results.push_back(
         rate_result(name, device, "GB/s", read, timing, limit.bytes, bare, limit.name));
   };
-  for (const Case& one : kCases) run(one.name, f32, one);
-  for (const Case& one : std::span(kCases, 3)) run(std::string(one.name) + " bf16", bf16, one);
+  for (const ReduceCase& one : kCases) run(one.name, f32, one);
+  for (const ReduceCase& one : std::span(kCases, 3))
+    run(std::string(one.name) + " bf16", bf16, one);
   return results;
 }
 

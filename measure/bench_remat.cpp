@@ -26,9 +26,9 @@ struct Policy {
 };
 constexpr Policy kMinCut = {"min_cut", Remat::min_cut()}, kFull = {"full", Remat::full()};
 
-class Bench {
+class RematBench {
  public:
-  explicit Bench(const BenchOptions& options) : options_(options) {}
+  explicit RematBench(const BenchOptions& options) : options_(options) {}
 
   // `make` returns the function of a step, which owns its model.
   void run(const std::string& model, const std::vector<Policy>& policies,
@@ -116,7 +116,7 @@ std::function<Tensor()> training(std::shared_ptr<nn::Module> model, const Dims& 
 Results bench_remat(const BenchOptions& options) {
   manual_seed(options.seed);
   const bool small = options.quick, on_cpu = options.device.is_cpu();
-  Bench bench(options);
+  RematBench bench(options);
   const std::int64_t elements = small ? 1 << 12 : on_cpu ? 1 << 22 : 1 << 25;
   bench.run(fmt::format("ten rounds of tanh and sin, {} f32", elements), {kMinCut, kFull},
             [&] { return rounds(elements, {.device = options.device}); });

@@ -18,7 +18,7 @@ constexpr int kHost = 1, kDevice = 2;  // processes of the trace
 constexpr int kSteps = 0;              // a track of the host; thread i has track i + 1
 
 // The length of the UTF-8 sequence at the start of the text; 0: it is invalid.
-std::size_t sequence_length(std::string_view text) {
+std::size_t json_sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = byte(0) < 0x80            ? 1
                              : byte(0) >> 5 == 0b110   ? 2
@@ -43,7 +43,7 @@ std::size_t sequence_length(std::string_view text) {
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
+    const std::size_t length = json_sequence_length(text);
     const auto first = static_cast<unsigned char>(text[0]);
     if (length == 0) {
       out += "\\ufffd";

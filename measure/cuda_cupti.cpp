@@ -75,17 +75,18 @@ std::uint64_t CUPTIAPI host_clock() { return static_cast<std::uint64_t>(host_nan
 // The callback of a subscription that exists only to exclude other tools: no callback is enabled.
 void CUPTIAPI no_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
 
-struct Kind {
+struct TracedActivity {
   CUpti_ActivityKind kind;
   const char* what;
 };
-constexpr std::array<Kind, 7> kKinds = {{{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels"},
-                                         {CUPTI_ACTIVITY_KIND_MEMCPY, "copies"},
-                                         {CUPTI_ACTIVITY_KIND_MEMSET, "fills"},
-                                         {CUPTI_ACTIVITY_KIND_DRIVER, "calls of the driver"},
-                                         {CUPTI_ACTIVITY_KIND_RUNTIME, "calls of the runtime"},
-                                         {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "causes"},
-                                         {CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "waits"}}};
+constexpr std::array<TracedActivity, 7> kTraced = {
+    {{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels"},
+     {CUPTI_ACTIVITY_KIND_MEMCPY, "copies"},
+     {CUPTI_ACTIVITY_KIND_MEMSET, "fills"},
+     {CUPTI_ACTIVITY_KIND_DRIVER, "calls of the driver"},
+     {CUPTI_ACTIVITY_KIND_RUNTIME, "calls of the runtime"},
+     {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "causes"},
+     {CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "waits"}}};
 
 // Reads records. A library newer than the headers appends members to a record; the offsets of the
 // members read here have not changed since CUDA 12.4.
@@ -235,7 +236,7 @@ class CuptiRecorder final : public DeviceRecorder {
     offset_at_start_ = offset_ns();
     code = BRRR_CUDA_TRY(cuptiActivityRegisterCallbacks, give_buffer, take_buffer);
     if (code != CUPTI_SUCCESS) return failed("cuptiActivityRegisterCallbacks", code);
-    for (const Kind& kind : kKinds) {
+    for (const TracedActivity& kind : kTraced) {
       code = BRRR_CUDA_TRY(cuptiActivityEnable, kind.kind);
       if (code == CUPTI_SUCCESS) {
         enabled_.push_back(kind.kind);

@@ -11,9 +11,9 @@
 namespace brrr::measure {
 namespace {
 
-struct Library {
+struct NvmlLibrary {
   void* file = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  ~Library() {
+  ~NvmlLibrary() {
     if (file) dlclose(file);
   }
   template <class Function>
@@ -62,7 +62,7 @@ GpuState gpu_state(Device device) {
                          "why the card's clock is what it is: " + why};
     return state;
   };
-  const Library library;
+  const NvmlLibrary library;
   if (!library.file) return unknown("libnvidia-ml.so.1 not found");
   const auto init = library.find<int()>("nvmlInit_v2"), done = library.find<int()>("nvmlShutdown");
   const auto by_bus = library.find<ByBus>("nvmlDeviceGetHandleByPciBusId_v2");

@@ -13,7 +13,7 @@ namespace brrr::measure {
 namespace {
 
 constexpr double kWidth = 1200, kRow = 19, kLetter = 6.7, kHead = 62;
-constexpr double kNarrowest = 0.6;  // narrower frames are not drawn
+constexpr double kNarrowestFrame = 0.6;  // narrower frames are not drawn
 
 // Whether a function only forwards a call: std::function, std::apply and the like.
 bool passes_on(const Frame& frame) {
@@ -122,7 +122,7 @@ class Drawing {
   // A frame, and above it its callees from left to right.
   void draw(const FlameNode& node, double x, int depth) {
     const double width = kWidth * share(node);
-    if (width < kNarrowest) return;
+    if (width < kNarrowestFrame) return;
     const double y = height_ - 6 - kRow * (depth + 1);
     const std::string label = label_of(node.name, width);
     text_ += fmt::format("<g class=\"c{}\"><title>{}: {}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" ",

@@ -17,20 +17,20 @@ namespace {
 
 using std::int64_t;
 
-struct Interval {
+struct TimeRange {
   int64_t start = 0, end = 0;
 };
 
-int64_t overlap(const Interval& a, const Interval& b) {
+int64_t overlap(const TimeRange& a, const TimeRange& b) {
   return std::max<int64_t>(0, std::min(a.end, b.end) - std::max(a.start, b.start));
 }
 
 // Sorted, disjoint intervals that cover the same times.
-std::vector<Interval> merged(std::vector<Interval> intervals) {
-  std::erase_if(intervals, [](const Interval& i) { return i.end <= i.start; });
-  std::ranges::sort(intervals, {}, &Interval::start);
-  std::vector<Interval> result;
-  for (const Interval& each : intervals) {
+std::vector<TimeRange> merged(std::vector<TimeRange> intervals) {
+  std::erase_if(intervals, [](const TimeRange& i) { return i.end <= i.start; });
+  std::ranges::sort(intervals, {}, &TimeRange::start);
+  std::vector<TimeRange> result;
+  for (const TimeRange& each : intervals) {
     if (result.empty() || each.start > result.back().end) {
       result.push_back(each);
     } else {
@@ -40,17 +40,17 @@ std::vector<Interval> merged(std::vector<Interval> intervals) {
   return result;
 }
 
-int64_t length(std::span<const Interval> intervals) {
+int64_t length(std::span<const TimeRange> intervals) {
   int64_t sum = 0;
-  for (const Interval& each : intervals) sum += each.end - each.start;
+  for (const TimeRange& each : intervals) sum += each.end - each.start;
   return sum;
 }
 
-std::vector<Interval> steps_of(const Timeline& timeline) {
-  std::vector<Interval> steps;
+std::vector<TimeRange> steps_of(const Timeline& timeline) {
+  std::vector<TimeRange> steps;
   for (const HostSpan& step : timeline.steps) steps.push_back({step.start_ns, step.end_ns});
   if (!steps.empty() || timeline.spans.empty()) return merged(std::move(steps));
-  Interval all{timeline.spans.front().start_ns, timeline.spans.front().end_ns};
+  TimeRange all{timeline.spans.front().start_ns, timeline.spans.front().end_ns};
   for (const DeviceSpan& span : timeline.spans) {
     all.start = std::min(all.start, span.start_ns);
     all.end = std::max(all.end, span.end_ns);
@@ -76,7 +76,7 @@ class InnermostSpans {
   }
 
   // Adds the time of each span within `gap` to `sums`; time without a span has no index.
-  void add(int thread, const Interval& gap,
+  void add(int thread, const TimeRange& gap,
            std::map<std::optional<std::size_t>, int64_t>& sums) const {
     int64_t left = gap.end - gap.start;
     const auto found = pieces_.find(thread);
@@ -95,7 +95,7 @@ class InnermostSpans {
 
  private:
   struct Piece {
-    Interval at;
+    TimeRange at;
     std::size_t span = 0;
   };
 
@@ -132,7 +132,7 @@ class Gaps {
       : timeline_(timeline), options_(options), innermost_(timeline) {}
 
   // `spans`: indices of those that overlap the step, by rising start.
-  void add_step(const Interval& step, std::span<const std::size_t> spans, Occupancy& result) {
+  void add_step(const TimeRange& step, std::span<const std::size_t> spans, Occupancy& result) {
     int64_t end = step.start;
     std::optional<std::size_t> last;  // the span that ended last
     for (const std::size_t i : spans) {
@@ -150,8 +150,8 @@ class Gaps {
   }
 
  private:
-  void add_gap(const Interval& at, std::optional<std::size_t> last, std::optional<std::size_t> next,
-               Occupancy& result) {
+  void add_gap(const TimeRange& at, std::optional<std::size_t> last,
+               std::optional<std::size_t> next, Occupancy& result) {
     IdleGap gap{.start_ns = at.start, .end_ns = at.end, .next = next};
     gap.cause = cause_of(at, last, next);
     result.idle_ns[static_cast<std::size_t>(gap.cause)] += gap.ns();
@@ -163,7 +163,7 @@ class Gaps {
     result.gaps.push_back(gap);
   }
 
-  IdleCause cause_of(const Interval& at, std::optional<std::size_t> last,
+  IdleCause cause_of(const TimeRange& at, std::optional<std::size_t> last,
                      std::optional<std::size_t> next) const {
     if (!next) return IdleCause::host;  // the host has not yet noticed that the device is done
     const DeviceSpan& span = timeline_.spans[*next];
@@ -196,7 +196,7 @@ class Gaps {
   }
 
   // The host span that fills most of the gap, on the thread of the launch.
-  std::optional<std::size_t> blame(const Interval& at, std::optional<std::size_t> next) {
+  std::optional<std::size_t> blame(const TimeRange& at, std::optional<std::size_t> next) {
     int thread = 0;
     if (next) {
       thread = timeline_.host[*timeline_.spans[*next].cause].thread;
@@ -251,12 +251,12 @@ Occupancy occupancy_of(const Timeline& timeline, const IdleOptions& options) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return timeline.spans[i].start_ns; });
   Gaps gaps(timeline, options);
-  for (const Interval& step : steps_of(timeline)) {
+  for (const TimeRange& step : steps_of(timeline)) {
     std::vector<std::size_t> inside;
-    std::vector<Interval> all, kernels;
+    std::vector<TimeRange> all, kernels;
     for (const std::size_t i : order) {
       const DeviceSpan& span = timeline.spans[i];
-      const Interval at{std::max(span.start_ns, step.start), std::min(span.end_ns, step.end)};
+      const TimeRange at{std::max(span.start_ns, step.start), std::min(span.end_ns, step.end)};
       if (at.end <= at.start) continue;
       inside.push_back(i);
       all.push_back(at);

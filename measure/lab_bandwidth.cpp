@@ -14,8 +14,6 @@ namespace {
 
 using Function = std::function<Tensor(const Tensor&)>;
 
-Options here(const LabOptions& options) { return {.dtype = f32, .device = options.device}; }
-
 // Writes f(x) to a tensor that exists: the results of a replay on CUDA would be copied.
 Step into_result(const LabOptions& options, const Function& f) {
   const Tensor x = rand({large(options)}, here(options));

@@ -11,9 +11,13 @@
 #include <brrr/measure/limits.h>
 #include <brrr/measure/step_cost.h>
 #include <brrr/nn/module.h>
+#include <brrr/ops/functions.h>
 #include <brrr/ops/matmul.h>
 
 namespace brrr::measure::lab {
+
+// Options of a tensor on the device of the lab.
+inline Options here(const LabOptions& options) { return {.dtype = f32, .device = options.device}; }
 
 // lab_calculators.cpp
 Finding growth(const LabOptions& options);

@@ -15,9 +15,8 @@
 namespace brrr::measure::lab {
 namespace {
 
-Options here(const LabOptions& options) { return {.dtype = f32, .device = options.device}; }
-
-Step mlp_step(const LabOptions& options, std::int64_t batch, std::int64_t width, int layers) {
+Step seeded_mlp_step(const LabOptions& options, std::int64_t batch, std::int64_t width,
+                     int layers) {
   manual_seed(options.seed);
   const auto model = std::make_shared<nn::MLP>(
       std::vector<std::int64_t>(static_cast<std::size_t>(layers) + 1, width), here(options));
@@ -106,7 +105,9 @@ Finding batch_doubling(const LabOptions& options) {
   const bool on_cpu = options.device.is_cpu();
   const std::int64_t width = on_cpu ? 64 : 256;
   const std::int64_t last = (on_cpu ? 1024 : 32768) / (options.quick ? 2 : 1);
-  const auto step_of = [&](std::int64_t batch) { return mlp_step(options, batch, width, 4); };
+  const auto step_of = [&](std::int64_t batch) {
+    return seeded_mlp_step(options, batch, width, 4);
+  };
   std::vector<Point> points;
   for (std::int64_t batch = 1; batch <= last; batch *= 2) {
     options.progress(fmt::format("batch {}", batch));
@@ -167,9 +168,9 @@ Finding remedies(const LabOptions& options) {
   };
   const Interval none{0.8, 1.25};
   const Regime regimes[] = {
-      {"overhead", [&] { return mlp_step(options, 8, 16, 8); }, {1.3, 100}, {1.3, 100}},
+      {"overhead", [&] { return seeded_mlp_step(options, 8, 16, 8); }, {1.3, 100}, {1.3, 100}},
       {"bandwidth", pointwise, none, {1.5, 10}},
-      {"compute", [&] { return mlp_step(options, wide, wide, 2); }, none, none}};
+      {"compute", [&] { return seeded_mlp_step(options, wide, wide, 2); }, none, none}};
   Finding finding;
   for (const Regime& regime : regimes) {
     options.progress(fmt::format("{}-bound", regime.name));

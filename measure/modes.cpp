@@ -15,7 +15,7 @@ namespace {
 constexpr double kSame = 0.05;
 
 double seconds(const StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
-std::string us(double seconds) { return number_text(seconds * 1e6); }
+std::string microseconds(double seconds) { return number_text(seconds * 1e6); }
 
 }  // namespace
 
@@ -49,9 +49,9 @@ std::string verdict_on(std::span<const ComparedMode> modes) {
   }
   const std::string& advice = fastest.diagnosis.advice;
   return fmt::format("{}; {}, predicted to take {} us in place of {}, takes {} and is {}{}", start,
-                     fastest.name, us(seconds(fastest.predicted)), us(first.measured.median),
-                     us(fastest.measured.median), regime_text(fastest.diagnosis),
-                     advice.empty() ? "" : "; " + advice);
+                     fastest.name, microseconds(seconds(fastest.predicted)),
+                     microseconds(first.measured.median), microseconds(fastest.measured.median),
+                     regime_text(fastest.diagnosis), advice.empty() ? "" : "; " + advice);
 }
 
 }  // namespace brrr::measure

@@ -15,7 +15,7 @@ using svg::Scale;
 
 constexpr double kBand = 18;
 // In units of the view box: narrower spans are drawn this wide, and narrower gaps are not drawn.
-constexpr double kNarrowest = 0.5;
+constexpr double kNarrowestSpan = 0.5;
 
 bool is_shown(const LanePlot::Span& span) {
   return svg::can_show(span.start, false) && svg::can_show(span.end, false) && span.start >= 0 &&
@@ -33,8 +33,8 @@ std::string path_of(const LanePlot::Lane& lane, std::size_t kind, const Scale& x
   };
   for (const LanePlot::Span& span : lane.spans) {
     if (span.kind != kind || !is_shown(span)) continue;
-    const double from = x.at(span.start), to = std::max(x.at(span.end), from + kNarrowest);
-    if (from - right >= kNarrowest) {
+    const double from = x.at(span.start), to = std::max(x.at(span.end), from + kNarrowestSpan);
+    if (from - right >= kNarrowestSpan) {
       draw();
       left = from;
     }

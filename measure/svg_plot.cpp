@@ -14,7 +14,6 @@ namespace brrr::measure {
 namespace {
 
 using svg::Canvas;
-using svg::Frame;
 using svg::Scale;
 
 using Points = std::vector<std::pair<double, double>>;

@@ -15,7 +15,6 @@ namespace brrr::measure {
 namespace {
 
 using svg::Canvas;
-using svg::Frame;
 using svg::Scale;
 
 constexpr std::size_t kNumbered = 8;  // kernels with a number and a name
@@ -100,7 +99,7 @@ struct Box {
   bool overlaps(const Box& other) const {
     return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
   }
-  bool is_in(const Frame& frame) const {
+  bool is_in(const svg::Frame& frame) const {
     return left >= frame.left && right <= frame.right && top >= frame.top && bottom <= frame.bottom;
   }
 };
@@ -109,7 +108,7 @@ struct Box {
 // number or another point's centre.
 class Numbers {
  public:
-  Numbers(Canvas& canvas, const Frame& frame) : canvas_(canvas), frame_(frame) {}
+  Numbers(Canvas& canvas, const svg::Frame& frame) : canvas_(canvas), frame_(frame) {}
 
   void keep_free(double x, double y) { taken_.push_back({x - 3, y - 3, x + 3, y + 3}); }
 
@@ -136,11 +135,11 @@ class Numbers {
 
  private:
   Canvas& canvas_;
-  Frame frame_;
+  svg::Frame frame_;
   std::vector<Box> taken_;
 };
 
-void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const Frame& frame,
+void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const svg::Frame& frame,
                   const Scale& x, const Scale& y) {
   Numbers numbers(canvas, frame);
   const auto radius = [](const Point& p) {
@@ -197,7 +196,7 @@ std::string to_svg(const RooflinePlot& given, std::string_view id) {
     canvas.path(fmt::format("M{:.1f} {:.1f}h22", at, middle), fmt::format("line c{0} d{0}", i % 6));
   });
   Scale x(axes.x.least, axes.x.most, true), y(axes.y.least, axes.y.most, true);
-  const Frame frame = svg::draw_frame(canvas, x, y, "FLOPs a byte", "FLOP/s", 280);
+  const svg::Frame frame = svg::draw_frame(canvas, x, y, "FLOPs a byte", "FLOP/s", 280);
   draw_ceilings(canvas, plot, x, y);
   draw_kernels(canvas, points, frame, x, y);
   const std::size_t left_out = plot.kernels.size() - points.size();

@@ -22,15 +22,15 @@
 namespace brrr::measure {
 namespace {
 
-struct Interval {
+struct Part {
   std::int64_t start, end;
 };
 
 // The length of the union of intervals.
-std::int64_t covered(std::vector<Interval> all) {
-  std::ranges::sort(all, {}, &Interval::start);
+std::int64_t covered(std::vector<Part> all) {
+  std::ranges::sort(all, {}, &Part::start);
   std::int64_t sum = 0, end = std::numeric_limits<std::int64_t>::min();
-  for (const Interval& each : all) {
+  for (const Part& each : all) {
     if (each.end <= end) continue;
     sum += each.end - std::max(each.start, end);
     end = each.end;
@@ -40,7 +40,7 @@ std::int64_t covered(std::vector<Interval> all) {
 
 // The parts of a span that lie within steps.
 template <class Span>
-void add_parts(std::vector<Interval>& parts, const Span& span, const Timeline& timeline) {
+void add_parts(std::vector<Part>& parts, const Span& span, const Timeline& timeline) {
   const std::vector<HostSpan>& steps = timeline.steps;  // one after another
   auto step = std::ranges::upper_bound(steps, span.start_ns, {}, &HostSpan::end_ns);
   for (; step != steps.end() && step->start_ns < span.end_ns; ++step)
@@ -260,7 +260,7 @@ class RecordJoin {
   HostRecord host_;
   DeviceRecords device_;
   Timeline& into_;
-  Interval window_{0, 0};
+  Part window_{0, 0};
   std::map<std::size_t, std::size_t> of_recorded_;
   std::map<std::uint32_t, std::size_t> of_call_;
   std::map<std::size_t, ReplayedKernel> replayed_;  // by device record
@@ -320,7 +320,7 @@ std::int64_t Timeline::step_ns() const {
 }
 
 std::int64_t Timeline::busy_ns() const {
-  std::vector<Interval> parts;
+  std::vector<Part> parts;
   for (const DeviceSpan& span : spans) add_parts(parts, span, *this);
   return covered(std::move(parts));
 }
@@ -331,7 +331,7 @@ double Timeline::busy_share() const {
 }
 
 std::int64_t Timeline::host_ns(HostWork work) const {
-  std::map<int, std::vector<Interval>> of_thread;
+  std::map<int, std::vector<Part>> of_thread;
   for (const HostSpan& span : host) {
     if (span.work == work) add_parts(of_thread[span.thread], span, *this);
   }
