@@ -137,9 +137,9 @@ TEST_CASE("remat: explain says what is kept, and why", "[remat]") {
 namespace {
 
 // A stack of two transformer blocks with marks in its step.
-class Marked {
+class MarkedSteps {
  public:
-  Marked() {
+  MarkedSteps() {
     for (int i = 0; i < 2; ++i) blocks_.add<nn::TransformerBlock>(32, 2);
   }
   RematReport operator()(Remat policy, const std::function<void()>& marks) {
@@ -168,7 +168,7 @@ int recomputed(const RematReport& report, const std::string& module, const std::
 }  // namespace
 
 TEST_CASE("remat: modules and ops are marked by name", "[remat]") {
-  Marked report_of;
+  MarkedSteps report_of;
   const std::string first = "sequential.0", norm = first + ".norm1", other = "sequential.1.norm1";
   const RematReport full = report_of(Remat::full(), [] {}),
                     saved = report_of(Remat::full(), [&] { remat::save(first); });
@@ -186,7 +186,7 @@ TEST_CASE("remat: modules and ops are marked by name", "[remat]") {
 }
 
 TEST_CASE("remat: names that mark nothing, or twice", "[remat]") {
-  Marked report_of;
+  MarkedSteps report_of;
   CHECK_THAT(error_of([&] { report_of(Remat::full(), [] { remat::save("sequential.0.norm"); }); }),
              Catch::StartsWith("[step] save expected the name of a module (sequential.0, ") &&
                  Catch::Contains(", sequential.0.norm1, ") &&
