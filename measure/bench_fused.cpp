@@ -203,7 +203,7 @@ class FusedBench {
 };
 
 // Programs whose kernels do little for each element that they move.
-void run_narrow(Bench& bench, const Options& here, bool quick) {
+void run_narrow(FusedBench& bench, const Options& here, bool quick) {
   const auto of = [&](std::int64_t rows, std::int64_t columns) {
     return randn({quick ? std::min<std::int64_t>(rows, 64) : rows, columns}, here);
   };

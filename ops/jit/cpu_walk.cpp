@@ -9,7 +9,7 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kTile = 512;  // as in cpu_tiles.inl
+constexpr int64_t kTileElements = 512;  // as in cpu_tiles.inl
 
 constexpr int64_t kGroup = 8;
 
@@ -17,7 +17,7 @@ constexpr int64_t kGroup = 8;
 // of them if it can be a multiple of a group. 0: it does not.
 int64_t columns_of_tile(int64_t columns) {
   constexpr int64_t kFew = 64;
-  const int64_t most = std::min(kTile, std::max(kFew, columns / 2));
+  const int64_t most = std::min(kTileElements, std::max(kFew, columns / 2));
   for (int64_t tile = most / kGroup * kGroup; tile > 0; tile -= kGroup) {
     if (columns % tile == 0) return tile;
   }
@@ -59,13 +59,13 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
     // Threads share blocks of elements; or, where there is work for several, tiles of rows.
     constexpr int64_t kWork = 1 << 14;  // elements that are worth another thread
     const int64_t columns = space.inner_size();
-    const bool is_whole = columns <= kTile;
+    const bool is_whole = columns <= kTileElements;
     walk.splits = elements > order.block && passes_once;
     if (!is_whole || !(walk.splits || elements * space.count() <= kWork))
       walk.tile = columns_of_tile(columns);
     if (walk.tile == 0 && is_whole) walk.tile = columns;
     if (walk.tile == 0 && space.rank == 1) {
-      const int64_t tiles = (columns - 1) / kTile + 1;
+      const int64_t tiles = (columns - 1) / kTileElements + 1;
       walk.tile = ((columns - 1) / tiles / kGroup + 1) * kGroup;
       walk.rest = columns % walk.tile;
     }
@@ -79,7 +79,7 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
   }
   walk.linear = walk.tile > 0 && (walk.by_columns || reduced.rank == 1);
   if (walk.linear) {
-    walk.lines = std::min(kTile / walk.tile, across.inner_size());
+    walk.lines = std::min(kTileElements / walk.tile, across.inner_size());
     if (!walk.by_columns && walk.lines > kGroup) walk.lines -= walk.lines % kGroup;
     // Only lines that follow one another are read where they are.
     if (walk.lines < 1 || (walk.by_columns && walk.tile < along.inner_size())) walk.lines = 1;

@@ -47,7 +47,7 @@ std::vector<std::string> flags_of(int architecture, const KernelOptions& options
   return flags;
 }
 
-std::string numbered(std::string_view source) {
+std::string with_line_numbers(std::string_view source) {
   std::string text;
   int line = 0;
   while (!source.empty()) {
@@ -104,7 +104,7 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
     throw Error(fmt::format(
         "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
         op_or("jit"), architecture, cu::describe(cu::Library::nvrtc, result),
-        shortened(program.log()), numbered(source)));
+        shortened(program.log()), with_line_numbers(source)));
   }
   cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the source's
   compiled.fetch_add(1, std::memory_order_relaxed);
