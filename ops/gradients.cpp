@@ -17,7 +17,7 @@ struct Number {
   operator Scalar() const { return value; }
 };
 Number operator-(Number x, double y) { return {x.value - y}; }
-Number operator+(Number x, Number y) { return {x.value + y.value}; }
+[[maybe_unused]] Number operator+(Number x, Number y) { return {x.value + y.value}; }
 Number operator*(Number x, Number y) { return {x.value * y.value}; }
 Number operator-(double x, Number y) { return {x - y.value}; }
 Tensor maximum(const Tensor& a, Number b) { return brrr::maximum(a, Scalar(b)); }

@@ -81,7 +81,8 @@ Tensor Tensor::operator[](const Tensor& index) const {
         index.describe(), describe());
   }
   Dims rows(index.shape());
-  for (const std::int64_t size : shape().subspan(1)) rows.push_back(size);
+  const auto own = shape();
+  for (const std::int64_t size : own.subspan(1)) rows.push_back(size);
   return reshape(index_select(*this, 0, flatten(from_start(index, size(0)))), rows);
 }
 

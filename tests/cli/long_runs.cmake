@@ -74,7 +74,7 @@ file(CHMOD ${WORK}/endless PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 shell("export CXX=${WORK}/endless TMPDIR=${WORK}/tmp BRRR_CACHE=off
   ${BRRR} train mlp --device cpu --mode fused --steps 5 --width 16 --save cut --json > lines 2> problems & pid=$!
   for i in `seq 600`; do test -s child && break; sleep 0.1; done
-  kill -TERM $pid; wait $pid; echo status $?; sleep 0.2; grep -s "^State:[^Z]*(" /proc/`cat child`/status
+  kill -TERM $pid; wait $pid; echo status $?; sleep 0.2; grep -s '^State:[^Z]*(' /proc/`cat child`/status
   ls -d tmp/* cut 2> /dev/null; cat problems")
 expect_match("${out}" "^status 143\n$")
 file(READ ${WORK}/lines out)
