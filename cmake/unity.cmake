@@ -5,8 +5,11 @@ function(brrr_unite target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # A type of an unnamed namespace still belongs to one object file.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  # A type of an unnamed namespace still belongs to one object file. g++ bounds the growth of a file by inlining where it
+  # has over 10000 instructions: together the sources may grow as much as apart, or recording and backward get slower.
+  math(EXPR instructions "10000 * ${BRRR_UNITY}")
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;--param=large-unit-insns=${instructions}>)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   foreach(source IN LISTS sources)
