@@ -106,7 +106,7 @@ const std::string& prelude() {
          {sources::cpu_prelude_inl, sources::strided_space_inl, sources::functions_def,
           sources::scalar_math_inl, sources::philox_inl, sources::scalar_inl, sources::half_inl,
           sources::convert_inl, sources::vector_exp_inl, sources::lanes_inl,
-          sources::draw_batches_inl, sources::cpu_tiles_inl}) {
+          sources::draw_batches_inl, sources::cpu_tiles_inl, sources::cpu_bounds_inl}) {
       *all += part;
     }
     *all += "\n#line 1 \"kernel\"\n";

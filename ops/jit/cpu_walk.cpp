@@ -24,6 +24,23 @@ int64_t columns_of_tile(int64_t columns) {
   return 0;
 }
 
+// Threads share blocks of elements; or, where there is work for several, tiles of rows.
+void choose_columns(CpuWalk& walk, const StridedSpace& space, int64_t elements, bool splits) {
+  constexpr int64_t kWork = 1 << 14;  // elements that are worth another thread
+  const int64_t columns = space.inner_size();
+  const bool is_whole = columns <= kTileElements;
+  walk.splits = splits;
+  if (!is_whole || !(walk.splits || elements * space.count() <= kWork))
+    walk.tile = columns_of_tile(columns);
+  if (walk.tile == 0 && is_whole) walk.tile = columns;
+  if (walk.tile == 0 && space.rank == 1) {
+    const int64_t tiles = (columns - 1) / kTileElements + 1;
+    walk.tile = ((columns - 1) / tiles / kGroup + 1) * kGroup;
+    walk.rest = columns % walk.tile;
+  }
+  walk.splits &= walk.tile > 0;
+}
+
 }  // namespace
 
 CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace& reduced,
@@ -56,20 +73,7 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
                    [](const BodyValue& value) { return value.kind == BodyValue::Kind::arg; });
   const int64_t elements = reduced.count();
   if (walk.by_columns) {
-    // Threads share blocks of elements; or, where there is work for several, tiles of rows.
-    constexpr int64_t kWork = 1 << 14;  // elements that are worth another thread
-    const int64_t columns = space.inner_size();
-    const bool is_whole = columns <= kTileElements;
-    walk.splits = elements > order.block && passes_once;
-    if (!is_whole || !(walk.splits || elements * space.count() <= kWork))
-      walk.tile = columns_of_tile(columns);
-    if (walk.tile == 0 && is_whole) walk.tile = columns;
-    if (walk.tile == 0 && space.rank == 1) {
-      const int64_t tiles = (columns - 1) / kTileElements + 1;
-      walk.tile = ((columns - 1) / tiles / kGroup + 1) * kGroup;
-      walk.rest = columns % walk.tile;
-    }
-    walk.splits &= walk.tile > 0;
+    choose_columns(walk, space, elements, elements > order.block && passes_once);
   } else {
     // Arrays of a row stay in the second cache.
     constexpr int64_t kMostElements = 8192, kMostBytes = 256 << 10;

@@ -6,22 +6,20 @@
 #include <algorithm>
 
 #include "brrr/ops/jit/cpu_lanes.h"
-#include "brrr/ops/jit/render_cpu_tile.h"
+#include "brrr/ops/jit/render_cpu_walks.h"
 
 namespace brrr::jit {
-namespace {
+namespace cpu_text {
 
 using namespace pieces;
 using Kind = BodyValue::Kind;
 
 bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
 
-// Accumulators are as eager has them on the CPU.
 std::string_view accumulator_name(const BodyValue& value) {
   return array_name(value.cpu_accumulator);
 }
 
-// Pointers, scalars and sinks under the names of statements.
 std::string unpacked(const Body& body) {
   std::string text;
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
@@ -39,6 +37,53 @@ std::string unpacked(const Body& body) {
     text += fmt::format("  const FaultSink sink{0} = {{a.fault, {0}}};\n", i);
   return text;
 }
+
+std::string accumulator(const Body& body, int r) {
+  const BodyValue& value = body.value(r);
+  return is_arg(body, r) ? fmt::format("Best<R{}, {}>", r, array_name(value.type))
+                         : fmt::format("Folded<R{}, {}>", r, accumulator_name(value));
+}
+
+std::string results(const Body& body, const RowPass& pass, std::string_view element) {
+  std::string text;
+  for (const int r : pass.reductions) {
+    const BodyValue& value = body.value(r);
+    std::string result;
+    if (is_arg(body, r)) {
+      result = fmt::format("fold{}{}.place", r, element);
+    } else {
+      const std::string_view type = accumulator_name(value);
+      result =
+          fmt::format("narrow<{0}>(finish{1}<{2}>(fold{1}{3}.total, static_cast<{2}>(elements)))",
+                      register_name(value.type), r, type, element);
+      if (is_rounded(body, r)) result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+    }
+    text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
+  }
+  return text + statements(body, pass.results);
+}
+
+std::string each_operand(const Body& body, std::string_view what) {
+  std::string text;
+  for (std::size_t k = 0; k < body.strided(); ++k) {
+    for (const char c : what) {
+      if (c == '@') {
+        text += std::to_string(k);
+      } else {
+        text += c;
+      }
+    }
+  }
+  return text;
+}
+
+bool writes_rows(const Body& body) {
+  return std::any_of(
+      body.outputs.begin(), body.outputs.end(),
+      [](const Body::TensorOperand& output) { return output.scope == Body::Scope::row; });
+}
+
+namespace {
 
 std::string pointwise(const Body& body, const CpuWalk& walk) {
   const std::vector<RowPass> passes = passes_of(body);
@@ -86,56 +131,9 @@ std::string reductions(const Body& body) {
   return text;
 }
 
-std::string accumulator(const Body& body, int r) {
-  const BodyValue& value = body.value(r);
-  return is_arg(body, r) ? fmt::format("Best<R{}, {}>", r, array_name(value.type))
-                         : fmt::format("Folded<R{}, {}>", r, accumulator_name(value));
-}
-
-// Results of a pass for one row, from accumulators whose names `element` follows.
-std::string results(const Body& body, const RowPass& pass, std::string_view element) {
-  std::string text;
-  for (const int r : pass.reductions) {
-    const BodyValue& value = body.value(r);
-    std::string result;
-    if (is_arg(body, r)) {
-      result = fmt::format("fold{}{}.place", r, element);
-    } else {
-      const std::string_view type = accumulator_name(value);
-      result =
-          fmt::format("narrow<{0}>(finish{1}<{2}>(fold{1}{3}.total, static_cast<{2}>(elements)))",
-                      register_name(value.type), r, type, element);
-      if (is_rounded(body, r)) result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
-    }
-    text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
-  }
-  return text + statements(body, pass.results);
-}
-
 // The halves' pieces, as eager converts them.
 std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
-}
-
-// `what` once for every operand, with the operand's number in place of each @.
-std::string each_operand(const Body& body, std::string_view what) {
-  std::string text;
-  for (std::size_t k = 0; k < body.strided(); ++k) {
-    for (const char c : what) {
-      if (c == '@') {
-        text += std::to_string(k);
-      } else {
-        text += c;
-      }
-    }
-  }
-  return text;
-}
-
-bool writes_rows(const Body& body) {
-  return std::any_of(
-      body.outputs.begin(), body.outputs.end(),
-      [](const Body::TensorOperand& output) { return output.scope == Body::Scope::row; });
 }
 
 // Rows of a length that the source knows. A row is a tile: its passes leave values to later ones.
@@ -189,6 +187,21 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
                      each_operand(body, "  base[@] += step[@];\n"));
 }
 
+// Reduces each of the rows of a tile.
+std::string fold_of_lines(const Body& body, const CpuWalk& walk, int r, const std::string& values) {
+  if (is_arg(body, r)) {
+    return fmt::format(
+        "  Place fold{0}[kLines];\n  for (i64 line = 0; line < lines; ++line) "
+        "fold{0}[line].place = best_of<R{0}>({1} + line * kWidth, kWidth);\n",
+        r, values);
+  }
+  const bool half = is_half(body.value(body.value(r).operands[0]).dtype);
+  return fmt::format(
+      "  Total<{0}> fold{1}[kLines];\n  fold_rows<R{1}, kWidth>(fold{1}, {2}, lines, {3}, {4});\n",
+      accumulator_name(body.value(r)), r, values, walk.run,
+      half ? std::min<std::int64_t>(walk.piece, 1024) : walk.piece);
+}
+
 // Several short rows in a tile, of one run of the kept space.
 std::string lines_of_rows(const Body& body, const CpuWalk& walk) {
   std::string buffers, text;
@@ -207,22 +220,7 @@ std::string lines_of_rows(const Body& body, const CpuWalk& walk) {
         known);
     buffers += tile.buffers;
     text += tile.spread + tile.statements;
-    for (const int r : pass.reductions) {
-      const std::string& values = tile.reduced.at(r);
-      if (is_arg(body, r)) {
-        text += fmt::format(
-            "  Place fold{0}[kLines];\n  for (i64 line = 0; line < lines; ++line) "
-            "fold{0}[line].place = best_of<R{0}>({1} + line * kWidth, kWidth);\n",
-            r, values);
-        continue;
-      }
-      const bool half = is_half(body.value(body.value(r).operands[0]).dtype);
-      text += fmt::format(
-          "  Total<{0}> fold{1}[kLines];\n  fold_rows<R{1}, kWidth>(fold{1}, {2}, lines, {3}, "
-          "{4});\n",
-          accumulator_name(body.value(r)), r, values, walk.run,
-          half ? std::min<std::int64_t>(walk.piece, 1024) : walk.piece);
-    }
+    for (const int r : pass.reductions) text += fold_of_lines(body, walk, r, tile.reduced.at(r));
     text += tile.writes;
     if (const std::string of_rows = results(body, pass, "[line]"); !of_rows.empty()) {
       text += fmt::format(
@@ -255,15 +253,6 @@ std::string lines_of_rows(const Body& body, const CpuWalk& walk) {
       each_operand(body, "  base[@] += lines * step[@];\n"));
 }
 
-// The statements of a pass on its accumulators.
-struct Accumulation {
-  std::string declared;  // before all blocks
-  std::string started;   // at the start of a block,
-  std::string begun;     // of a run,
-  std::string taken;     // at each tile (rows) or element (columns),
-  std::string merged;    // and at the end of a block
-};
-
 Accumulation accumulation_of_row(const Body& body, const RowPass& pass, const TileSource& tile) {
   Accumulation text;
   for (const int r : pass.reductions) {
@@ -279,39 +268,6 @@ Accumulation accumulation_of_row(const Body& body, const RowPass& pass, const Ti
     text.taken += fmt::format("  fold{}_b.take({}, n);\n", r, values);
     text.merged +=
         fmt::format("  if (block) fold{0}.merge(fold{0}_b); else fold{0} = fold{0}_b;\n", r);
-  }
-  return text;
-}
-
-Accumulation accumulation_of_columns(const Body& body, const RowPass& pass,
-                                     const TileSource& tile) {
-  Accumulation text;
-  for (const int r : pass.reductions) {
-    const std::string& values = tile.reduced.at(r);
-    if (is_arg(body, r)) {
-      text.declared += fmt::format("  {} fold{}[kMost];\n", accumulator(body, r), r);
-      text.taken +=
-          fmt::format("  for (i64 e = 0; e < n; ++e) fold{}[e].take({}[e], j);\n", r, values);
-      continue;
-    }
-    const std::string_view a = accumulator_name(body.value(r));
-    text.declared += fmt::format(
-        "  Total<{0}> fold{1}[kMost];\n  for (i64 e = 0; e < n; ++e) fold{1}[e].total = "
-        "identity{1}<{0}>();\n",
-        a, r);
-    text.started += fmt::format(
-        "  alignas(64) {0} t{1}[kMost];\n  for (i64 e = 0; e < n; ++e) t{1}[e] = "
-        "identity{1}<{0}>();\n",
-        a, r);
-    text.taken += fmt::format(
-        "  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < n; ++e) t{0}[e] = "
-        "combine{0}<{1}>(t{0}[e], map{0}<{1}>(static_cast<{1}>({2}[e])));\n",
-        r, a, values);
-    text.merged += fmt::format(
-        "  for (i64 e = 0; e < n; ++e) fold{0}[e].total = block ? "
-        "combine{0}<{1}>(fold{0}[e].total, "
-        "t{0}[e]) : t{0}[e];\n",
-        r, a);
   }
   return text;
 }
@@ -404,212 +360,11 @@ std::string blocks_of_row(const Body& body) {
                      results(body, pass, ""), numbered("out", body.outputs.size()), reads);
 }
 
-// A tile is a range of adjacent rows; each step takes one element of every row.
-std::string columns(const Body& body) {
-  const std::vector<RowPass> passes = passes_of(body);
-  const std::size_t operands = body.strided(), reads = body.reads();
-  std::string buffers = fmt::format("  Row rows[kTile];\n  i64 bases[kTile][{}];\n", operands);
-  std::string text;
-  for (std::size_t p = 0; p < passes.size(); ++p) {
-    const RowPass& pass = passes[p];
-    const TileSource tile = tile_source(body, pass, p, {"kept", "line", "shift", true});
-    buffers += tile.buffers;
-    const Accumulation of = accumulation_of_columns(body, pass, tile);
-    text += of.declared + fmt::format(R"(  {{
-  Coordinates down;
-  for (i64 block = 0; block < elements; block += a.block) {{
-  const i64 block_end = least(elements, block + a.block);
-{1}  for (i64 j = block; j < block_end; ++j, down.advance(reduced, 1)) {{
-  i64 shift[{0}];
-  for (int k = 0; k < {0}; ++k) shift[k] = down.offset(reduced, k);
-{2}{3}  }}
-{4}  }}
-  }}
-  for (i64 e = 0; e < n; ++e) {{
-  Row& row = rows[e];
-{5}  }}
-  for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
-)",
-                                      operands, of.started, tile.statements, of.taken + tile.writes,
-                                      of.merged, results(body, pass, "[e]"));
-  }
-  return buffers + fmt::format(R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
-  const i64 elements = reduced.count();
-  Coordinates line(kept, begin);
-  for (i64 number = begin; number < end; number += kTile) {{
-  const i64 n = least(kTile, end - number), m = padded(n);
-  Coordinates next = line;
-  for (i64 e = 0; e < n; ++e, next.advance(kept, 1)) {{
-    for (int k = 0; k < {0}; ++k) bases[e][k] = next.offset(kept, k);
-    begin_row(rows[e], {1}{2}bases[e]);
-  }}
-  for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
-{3}  for (i64 e = 0; e < n; ++e) leave(rows[e], {4}{2}bases[e] + {5});
-  line = next;
-  }}
-)",
-                               operands, numbered("in", body.inputs.size()),
-                               constant_arguments(body), text, numbered("out", body.outputs.size()),
-                               reads);
-}
-
-// The same of a tile of `lines` elements each of as many rows as the source knows.
-Accumulation accumulation_of_lines(const Body& body, const RowPass& pass, const TileSource& tile,
-                                   const CpuWalk& walk) {
-  Accumulation text;
-  for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-    const int r = pass.reductions[i];
-    const std::string& values = tile.reduced.at(r);
-    if (is_arg(body, r)) {
-      text.declared += fmt::format("  {} fold{}[kWidth];\n", accumulator(body, r), r);
-      text.taken += fmt::format(
-          "  for (i64 line = 0; line < lines; ++line) {{\n  for (i64 e = 0; e < kWidth; ++e) "
-          "fold{0}[e].take({1}[line * kWidth + e], j + line);\n  }}\n",
-          r, values);
-      continue;
-    }
-    const std::string_view a = accumulator_name(body.value(r));
-    if (!walk.splits) text.declared += fmt::format("  Total<{}> fold{}[kWidth];\n", a, r);
-    text.started += fmt::format(
-        "  alignas(64) {0} t{1}[kWidth];\n  for (i64 e = 0; e < kWidth; ++e) t{1}[e] = "
-        "identity{1}<{0}>();\n",
-        a, r);
-    text.taken += fmt::format("  fold_columns<R{0}, kWidth>(t{0}, {1}, lines);\n", r, values);
-    text.merged += walk.splits
-                       ? fmt::format(
-                             "  for (i64 e = 0; e < kWidth; ++e) leave_part(a, (number * {} + {}) "
-                             "* kTileWidth "
-                             "+ e, t{}[e]);\n",
-                             pass.reductions.size(), i, r)
-                       : fmt::format(
-                             "  for (i64 e = 0; e < kWidth; ++e) fold{0}[e].total = block ? "
-                             "combine{0}<{1}>(fold{0}[e].total, t{0}[e]) : t{0}[e];\n",
-                             r, a);
-  }
-  return text;
-}
-
-// Tiles of as many adjacent rows as the source knows, in one run of the kept space, and their rest.
-std::string whole_columns(const Body& body, const CpuWalk& walk) {
-  const std::vector<RowPass> passes = passes_of(body);
-  const auto each_row = [](std::string_view statements) {
-    return statements.empty()
-               ? std::string()
-               : fmt::format(
-                     "  for (i64 e = 0; e < kWidth; ++e) {{\n  Row& row = rows[e];\n{}  }}\n",
-                     statements);
-  };
-  const auto at_row = [&](bool any, std::string_view call) {
-    if (!any) return std::string();
-    return each_row(fmt::format("  const i64 at[] = {{{}}};\n  {}",
-                                each_operand(body, "base[@] + e * kept.inner_stride(@), "), call));
-  };
-  const std::string steps = each_operand(body, "reduced.inner_stride(@), ");
-  std::string buffers, text, joined;
-  KeptValues known;
-  for (std::size_t p = 0; p < passes.size(); ++p) {
-    const RowPass& pass = passes[p];
-    const TileSource tile = tile_source(
-        body, pass, p, {"kept", "line", "shift", true, true, walk.direct, "step", true}, known);
-    buffers += tile.buffers;
-    const Accumulation of = accumulation_of_lines(body, pass, tile, walk);
-    const std::string of_tile = tile.statements + of.taken + tile.writes;
-    const std::string results_of_rows = each_row(results(body, pass, "[e]"));
-    if (walk.keeps) {
-      text += of.declared + tile.spread + of.started + of_tile + of.merged + results_of_rows;
-      known = tile.kept;
-      continue;
-    }
-    const std::string of_block = fmt::format(
-        R"(  const i64 block_end = least(elements, block + a.block);
-{0}  for (i64 j = block; j < block_end;) {{
-  const i64 run_end = least(block_end, j + down.run(reduced));
-  i64 shift[] = {{{1}}};
-  const i64 step[] = {{{2}}};
-  down.advance(reduced, run_end - j);
-  while (j < run_end) {{
-  const i64 lines = least(kLines, run_end - j), n = lines * kWidth, m = padded(n);
-{3}{4}  j += lines;
-  }}
-  }}
-{5})",
-        of.started, each_operand(body, "base[@] + down.offset(reduced, @), "), steps, of_tile,
-        each_operand(body, "  shift[@] += lines * step[@];\n"), of.merged);
-    if (walk.splits) {
-      for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        joined += fmt::format(
-            "  Total<{0}> fold{1}[kWidth];\n  for (i64 b = 0; b < blocks; ++b) {{\n  for (i64 e = "
-            "0; e < kWidth; ++e) {{\n  const {0} of_block = part<{0}>(a, ((column / kTileWidth * "
-            "blocks + b) * {2} + {3}) * kTileWidth + e);\n  fold{1}[e].total = b ? "
-            "combine{1}<{0}>(fold{1}[e].total, of_block) : of_block;\n  }}\n  }}\n",
-            accumulator_name(body.value(pass.reductions[i])), pass.reductions[i],
-            pass.reductions.size(), i);
-      }
-      text = fmt::format(R"(  const i64 blocks = (elements - 1) / a.block + 1;
-  if (number >= 0) {{
-  const i64 block = number % blocks * a.block;
-{}  Coordinates down(reduced, block);
-{}  return;
-  }}
-{}{})",
-                         tile.spread, of_block, joined, results_of_rows);
-    } else {
-      text += fmt::format(R"({}{}  {{
-  Coordinates down;
-  for (i64 block = 0; block < elements; block += a.block) {{
-{}  }}
-  }}
-{})",
-                          of.declared, tile.spread, of_block, results_of_rows);
-    }
-  }
-  if (walk.keeps) {
-    text =
-        fmt::format(
-            "  const i64 block = 0, j = 0, lines = elements, n = lines * kWidth, m = padded(n);\n"
-            "  const i64* shift = base;\n  const i64 step[] = {{{}}};\n",
-            steps) +
-        text;
-  }
-  // A part of a tile is one of its blocks. Part -1 combines them.
-  return fmt::format(
-      R"(constexpr i64 kTileWidth = {0}, kRest = {1}, kLines = {2};
-template <i64 kWidth>
-static void tile_of_columns(const Arguments& a, i64 column, i64 number) {{
-{3}  constexpr i64 kMost = kLines * kWidth + kGroup;
-  Row rows[kWidth];
-{4}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
-  const i64 elements = reduced.count();
-  const Coordinates line(kept, column);
-  const i64 base[] = {{{5}}};
-{6}{7}{8}}}
-static void tile_of(const Arguments& a, i64 column, i64 number) {{
-  if (kRest == 0 || column + kTileWidth <= a.space->count()) {{
-    tile_of_columns<kTileWidth>(a, column, number);
-  }} else {{
-    tile_of_columns<kRest == 0 ? kTileWidth : kRest>(a, column, number);
-  }}
-}}
-extern "C" void {9}(const Arguments& a, i64 begin, i64 end) {{
-{10}}}
-)",
-      walk.tile, walk.rest, walk.lines, unpacked(body), buffers,
-      each_operand(body, "line.offset(kept, @), "),
-      at_row(has_row_values(body), begin_call(body, "row", "at")), text,
-      at_row(writes_rows(body), leave_call(body, "row", fmt::format("at + {}", body.reads()))),
-      body.name,
-      walk.splits ? "  const i64 blocks = (a.reduced->count() - 1) / a.block + 1;\n"
-                    "  for (i64 number = begin; number < end; ++number)\n"
-                    "    tile_of(a, number / blocks * kTileWidth, number);\n"
-                    "  for (i64 column = 0; begin == end && column < a.space->count(); column += "
-                    "kTileWidth)\n    tile_of(a, column, -1);\n"
-                  : "  for (i64 column = begin; column < end; column += kTileWidth) tile_of(a, "
-                    "column, 0);\n");
-}
-
 }  // namespace
+}  // namespace cpu_text
 
 std::string render_cpu(const Body& body, const CpuWalk& walk) {
+  using namespace cpu_text;
   verify(body);
   const bool reduces = body.reduces();
   std::string text = functions(body);

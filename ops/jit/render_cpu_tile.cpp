@@ -44,10 +44,9 @@ class Tile {
     std::string text;
     for (const int value : pass_.elements) {
       const BodyValue& v = body_.value(value);
-      if (is_shared(value) && v.kind == Kind::input) {
-        text +=
-            fmt::format("  const {0} x{1} = widen(in{1}[0]);\n", register_name(v.dtype), v.number);
-      }
+      if (!is_shared(value) || v.kind != Kind::input) continue;
+      text +=
+          fmt::format("  const {0} x{1} = widen(in{1}[0]);\n", register_name(v.dtype), v.number);
     }
     return text;
   }
@@ -345,22 +344,19 @@ class Tile {
   // The elements of a draw in the tile. The generator is the same for all of them.
   std::string draw(int number) const {
     const BodyValue& v = body_.value(number);
-    const int index = v.operands[1];
     const bool uniform = v.text == "uniform", has_threshold = v.operands.size() == 4;
     std::string kind = uniform ? "UniformDouble" : "NormalDouble";
-    if (has_threshold)
-      kind = "Bernoulli";
-    else if (v.dtype != f64)
-      kind = uniform ? fmt::format("UniformFloat<brrr_uniform_{}>", v.dtype == f32   ? 24
-                                                                    : v.dtype == f16 ? 11
-                                                                                     : 8)
-                     : "NormalFloat";
-    const auto coordinate = static_cast<std::size_t>(body_.value(index).number);
+    if (v.dtype != f64) {
+      const int bits = v.dtype == f32 ? 24 : v.dtype == f16 ? 11 : 8;
+      kind = uniform ? fmt::format("UniformFloat<brrr_uniform_{}>", bits) : "NormalFloat";
+    }
+    if (has_threshold) kind = "Bernoulli";
+    const auto coordinate = static_cast<std::size_t>(body_.value(v.operands[1]).number);
     return fmt::format(
         "  {0}* a_{1} = draw_tile<{2}>(in{3}, {4}, {5}, a_{6}, {7} + {8}, n, b_{1});\n{9}",
         array_name(v.dtype), array(number), kind, v.number, name_of_value(body_, v.operands[0]),
         has_threshold ? fmt::format("u32({})", name_of_value(body_, v.operands[3])) : "0",
-        array(index), walked_.offset(input_operand(body_.inputs.size() + coordinate)),
+        array(v.operands[1]), walked_.offset(input_operand(body_.inputs.size() + coordinate)),
         name_of_value(body_, v.operands[2]),
         is_rounded(body_, number)
             ? fmt::format("  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < m; ++e) a_{0}[e] = "
@@ -590,8 +586,6 @@ class Tile {
 };
 
 }  // namespace
-
-std::string_view array_name(DType dtype) { return dtype == boolean ? "u8" : register_name(dtype); }
 
 TileSource tile_source(const Body& body, const RowPass& pass, std::size_t number,
                        const Walked& walked, const KeptValues& known) {

@@ -44,6 +44,8 @@ TileSource tile_source(const Body& body, const pieces::RowPass& pass, std::size_
                        const Walked& walked, const KeptValues& known = {});
 
 // The type of a tile's array: a bool is a byte there, of which the compiler has vectors.
-std::string_view array_name(DType dtype);
+inline std::string_view array_name(DType dtype) {
+  return dtype == boolean ? "u8" : pieces::register_name(dtype);
+}
 
 }  // namespace brrr::jit

@@ -17,7 +17,8 @@ extern const char half_inl[];           // conversions of 16-bit floats,
 extern const char convert_inl[];        // those of all types,
 extern const char draw_batches_inl[];   // and draws
 extern const char strided_space_inl[];  // index spaces, as the library walks them
-extern const char cpu_tiles_inl[];      // how generated CPU kernels walk
+extern const char cpu_tiles_inl[];      // how generated CPU kernels walk,
+extern const char cpu_bounds_inl[];     // and read within bounds
 extern const char faults_inl[];         // reports of CUDA kernels that check
 
 // The tile kernel of products, in the order of its source; the kernel of small products.
