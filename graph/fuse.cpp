@@ -587,14 +587,12 @@ int fuse(Graph& graph) {
   if (!copies.empty()) {
     Fusion again(changed, std::move(copies));
     again.group();
-    if (again.cost() < once.cost()) {
-      again.emit();
-      graph = std::move(changed);
-      remove_dead(graph);
-      return calls - static_cast<int>(graph.nodes.size());
-    }
+    const bool is_better = again.cost() < once.cost();
+    (is_better ? again : once).emit();
+    if (is_better) graph = std::move(changed);
+  } else {
+    once.emit();
   }
-  once.emit();
   remove_dead(graph);
   return calls - static_cast<int>(graph.nodes.size());
 }

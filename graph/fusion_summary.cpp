@@ -143,6 +143,31 @@ bool Fusion::may_reduce_together(int producer, int consumer) {
   return false;
 }
 
+namespace {
+
+// The work of two groups as one kernel, which reads and writes these operands.
+template <class Operands>
+Work merged_work(const Work& from, const Work& to, const Operands& inputs,
+                 const Operands& outputs) {
+  Work work = from;
+  work.flops += to.flops;
+  work.functions += to.functions;
+  work.draws += to.draws;
+  work.bytes = work.conversions = 0;
+  for (const Operands* operands : {&inputs, &outputs}) {
+    for (const auto& operand : *operands) {
+      work.bytes += operand.bytes;
+      work.conversions += operand.conversions;
+    }
+  }
+  const auto first =
+      std::ranges::min_element(outputs, {}, [](const auto& output) { return output.source.node; });
+  work.wide = first->access.dtype == f64;
+  return work;
+}
+
+}  // namespace
+
 std::optional<Fusion::Summary> Fusion::merged_summary(int producer, int consumer) {
   if (!may_reduce_together(producer, consumer)) return {};
   const Summary &from = summaries_[producer], &to = summaries_[consumer];
@@ -181,20 +206,7 @@ std::optional<Fusion::Summary> Fusion::merged_summary(int producer, int consumer
           over_limits(merged.inputs.size() + merged.outputs.size(),
                       merged.inputs.size() + merged.values, merged.scalars, merged.outputs.empty()))
     return too_many(*why);
-  merged.work = from.work;
-  merged.work.flops += to.work.flops;
-  merged.work.functions += to.work.functions;
-  merged.work.draws += to.work.draws;
-  merged.work.bytes = merged.work.conversions = 0;
-  for (const auto* operands : {&merged.inputs, &merged.outputs}) {
-    for (const Summary::Operand& operand : *operands) {
-      merged.work.bytes += operand.bytes;
-      merged.work.conversions += operand.conversions;
-    }
-  }
-  const auto first = std::ranges::min_element(
-      merged.outputs, {}, [](const auto& output) { return output.source.node; });
-  merged.work.wide = first->access.dtype == f64;
+  merged.work = merged_work(from.work, to.work, merged.inputs, merged.outputs);
   const Group& space = groups_[groups_[producer].reduces() ? producer : consumer];
   if (space.reduces()) {
     FusedKernel kernel{std::make_shared<BodySpec>(space_of(space)), {}, {}};
