@@ -217,29 +217,31 @@ TEST_CASE("a checkpoint whose world has changed is refused", "[autograd][checkpo
     CHECK_THAT(error_of([&] { backward(sum(y)); }),
                Catch::Contains("[backward] checkpoint has been run by an earlier backward"));
   }
-  SECTION("more outputs than a checkpoint counts") {
-    for (const std::size_t count : {254u, 255u, 256u}) {
-      const Checkpointed many = [count](std::span<const Tensor> in) {
-        return std::vector<Tensor>(count, in[0] * 2);
-      };
-      const auto run = [&] {
-        const std::vector<Tensor> y = checkpoint(many, {x});
-        zero_grad(x);
-        backward(sum(y.front() + y.back()));
-      };
-      if (count > 255) {
-        CHECK_THAT(error_of(run),
-                   Catch::Contains("[checkpoint] expected at most 255 outputs, got 256"));
-      } else {
-        run();
-        CHECK(floats(grad(x)) == Floats{4, 4, 4});
-      }
-    }
-  }
   // Everything works as before.
   zero_grad(x);
   backward(sum(checkpoint([](const Tensor& v) { return v * 2; }, x)));
   CHECK(floats(grad(x)) == Floats{2, 2, 2});
+}
+
+TEST_CASE("a checkpoint counts up to 255 outputs", "[autograd][checkpoint]") {
+  Tensor x = leaf({3});
+  for (const std::size_t count : {254u, 255u, 256u}) {
+    const Checkpointed many = [count](std::span<const Tensor> in) {
+      return std::vector<Tensor>(count, in[0] * 2);
+    };
+    const auto run = [&] {
+      const std::vector<Tensor> y = checkpoint(many, {x});
+      zero_grad(x);
+      backward(sum(y.front() + y.back()));
+    };
+    if (count > 255) {
+      CHECK_THAT(error_of(run),
+                 Catch::Contains("[checkpoint] expected at most 255 outputs, got 256"));
+    } else {
+      run();
+      CHECK(floats(grad(x)) == Floats{4, 4, 4});
+    }
+  }
 }
 
 TEST_CASE("a retained checkpoint runs as often as it is asked to", "[autograd][checkpoint]") {

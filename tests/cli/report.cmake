@@ -217,8 +217,8 @@ refused(2 "--report: expected a file's name that ends in .html, got .html" lab g
 refused(2 "unexpected argument|--report" lab list --report ${WORK}/list.html)
 refused(1 "\\[report\\] " ${mlp} --report ${WORK}/nowhere/modes.html)
 refused(1 "\\[report\\] " lab all --report ${WORK}/nowhere/lab.html)
-file(MAKE_DIRECTORY ${WORK}/taken.json)
-refused(1 "\\[report\\] .*taken.json" lab all --report ${WORK}/taken.html)
+file(MAKE_DIRECTORY ${WORK}/folder.json)
+refused(1 "\\[report\\] .*folder.json" lab all --report ${WORK}/folder.html)
 
 # Last, so that whatever else fails is not hidden: ctest shows the test as skipped by this line.
 if(NOT browser)

@@ -179,10 +179,12 @@ TEST_CASE("a budget that is missed without a compiler is refused with the compil
   std::string error;
   const std::string line = stderr_of([&] { error = error_of([&] { step(); }); });
   INFO(line);
-  CHECK_THAT(error, Catch::StartsWith("[train] expected memory of at most ") &&
-                        Catch::Contains(", since its kernels are not compiled: ") &&
-                        Catch::Contains("got exit status 4 from /") &&
-                        Catch::EndsWith("compiler.sh, which printed nothing"));
+  CHECK_THAT(error,
+             Catch::StartsWith("[train] expected memory of at most ") &&
+                 Catch::Contains(", since its kernels are not compiled: ") &&
+                 Catch::Contains("got exit status 4 from /") &&
+                 Catch::EndsWith("compiler.sh, which printed nothing; install a C++ compiler "
+                                 "or set CXX"));
 }
 
 // --- The cache of kernels -----------------------------------------------------------------------

@@ -40,6 +40,15 @@ struct EdgeCase {
   Function function;
 };
 
+void check_edges(const std::vector<EdgeCase>& cases) {
+  for (const EdgeCase& each : cases) {
+    std::vector<UnfusedEdge> edges = edges_of(each.function, each.arguments);
+    std::ranges::sort(edges, {},
+                      [](const UnfusedEdge& e) { return e.producer + " " + e.consumer; });
+    CHECK(reasons_of(edges) == each.reasons);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("each edge that is not fused has its reason", "[fuse]") {
@@ -86,6 +95,12 @@ TEST_CASE("each edge that is not fused has its reason", "[fuse]") {
        [](const Tensors& a) {
          return Tensors{unslice(exp(a[0]), 1, 0, 16) + unslice(a[1] * 2.0, 1, 10, 16)};
        }},
+  };
+  check_edges(cases);
+}
+
+TEST_CASE("each edge of reductions and products that is not fused has its reason", "[fuse]") {
+  const std::vector<EdgeCase> cases = {
       {"sum -> mul: part of the rows",
        {{9, 70}},
        [](const Tensors& a) { return Tensors{narrow(sum(a[0], {1}), 0, 2, 3) * 2.0}; }},
@@ -103,12 +118,7 @@ TEST_CASE("each edge that is not fused has its reason", "[fuse]") {
          return Tensors{matmul(x, a[1]) + x};
        }},
   };
-  for (const EdgeCase& each : cases) {
-    std::vector<UnfusedEdge> edges = edges_of(each.function, each.arguments);
-    std::ranges::sort(edges, {},
-                      [](const UnfusedEdge& e) { return e.producer + " " + e.consumer; });
-    CHECK(reasons_of(edges) == each.reasons);
-  }
+  check_edges(cases);
 }
 
 TEST_CASE("a kernel has a limited number of operands", "[fuse]") {

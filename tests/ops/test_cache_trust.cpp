@@ -197,7 +197,7 @@ TEST_CASE("a planted shared object is not executed", "[cache]") {
   int number = 0;
   const auto answer_of = [&](auto spoil) {
     const std::string source =
-        "extern \"C\" int answer() { return " + std::to_string(++number) + "; }\n";
+        "extern \"C\" int answer() { return " + std::to_string(++number) + "; }  // planted\n";
     const Hash128 key = cpu_object_key(source);
     disk_cache::write(key, "so", object);
     spoil(disk_cache::path_of(key, "so"));
@@ -208,7 +208,8 @@ TEST_CASE("a planted shared object is not executed", "[cache]") {
   for (const Planted& each : planted()) {
     if (each.what == "is damaged" || !can_plant(each)) continue;  // tests/ops/test_jit.cpp
     INFO(each.what);
-    CHECK(answer_of(each.plant) == number);
+    const int answer = answer_of(each.plant);
+    CHECK(answer == number);
   }
 }
 

@@ -267,6 +267,7 @@ TEST_CASE("a missing compiler and a text that does not compile are explained", "
 
 TEST_CASE("a compiler that is not whole is named, without the kernel", "[jit]") {
   const CacheDirectory directory;
+  std::filesystem::create_directories(directory.path());
   const std::string script = directory.path() / "compiler.sh";
   std::ofstream(script) << "#!/bin/sh\necho \"c++: cannot execute 'cc1plus'\"; exit 1\n";
   std::filesystem::permissions(script, std::filesystem::perms::owner_all);

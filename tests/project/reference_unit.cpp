@@ -1,5 +1,5 @@
-// A fixed file: `./dev check size` counts a build's time in compilations of it. It includes nothing of
-// brrr, and a change of it makes the recorded numbers meaningless.
+// A fixed file: `./dev check size` counts a build's time in compilations of it. It includes nothing
+// of brrr, and a change of it makes the recorded numbers meaningless.
 #include <algorithm>
 #include <array>
 #include <functional>
