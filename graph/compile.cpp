@@ -224,7 +224,8 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
       if (std::exchange(graph.interpreted, true)) {
         if (options.fallback == OnFallback::refuse) throw;
-        report_unfused("unfused", std::string("its kernels cannot be compiled: ") + jit::in_one_line(error.what()));
+        report_unfused("unfused", std::string("its kernels cannot be compiled: ") +
+                                      jit::in_one_line(error.what()));
         graph.interpreted = false;
         break;
       }

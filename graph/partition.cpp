@@ -176,7 +176,8 @@ void Partition::apply_marks(const std::string& name) {
   }
 }
 
-// remat::save ignores values that the backward pass does not read, or reads only for recomputations.
+// remat::save ignores values that the backward pass does not read, or reads only for
+// recomputations.
 void Partition::apply_named(const NamedRematMark& mark, const std::string& name) {
   const auto refuse = [&](const std::string& why) {
     fail("[{}] {} expected {}, got \"{}\" (at {})", name, name_of(mark.recomputed), why, mark.name,

@@ -81,7 +81,8 @@ class Choice {
     if (least > limit) {
       if (least > baseline) {
         fail(
-            "[{}] expected a budget that the step can meet, got {}: remat::recompute alone needs {} "
+            "[{}] expected a budget that the step can meet, got {}: remat::recompute alone needs "
+            "{} "
             "bytes, "
             "{} with every value kept",
             options_.name, policy.fraction(), least, baseline);

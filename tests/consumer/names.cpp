@@ -9,15 +9,16 @@
 using namespace brrr;
 using namespace std;
 
-#define TYPES(X)                                                                                   \
-  X(Attr)                                                                                          \
-  X(Body) X(Call) X(Category) X(Choice) X(Config) X(Context) X(Cost) X(CudaKernel) X(Edge)         \
-      X(Fixed) X(Gradient) X(GradMode) X(Grain) X(Graph) X(Handle) X(Kernel) X(Key)                \
-          X(LaunchConfig) X(Layer) X(Like) X(Literal) X(Loss) X(Matrix) X(Model) X(Module) X(Node) \
-              X(Number) X(Observer) X(Observing) X(Op) X(Operand) X(Optimizer) X(OutputSpec)       \
-                  X(Parameter) X(Plan) X(Program) X(Range) X(Result) X(Results) X(Roofline)        \
-                      X(Scalar) X(Schedule) X(Setting) X(Shape) X(Sizes) X(State) X(Static)        \
-                          X(Step) X(StepTime) X(Storage) X(Tape) X(Task) X(Tile) X(Timer) X(Token) \
+#define TYPES(X)                                                                                \
+  X(Attr)                                                                                       \
+  X(Body)                                                                                       \
+  X(Call) X(Category) X(Choice) X(Config) X(Context) X(Cost) X(CudaKernel) X(Edge) X(Fixed)     \
+      X(Gradient) X(GradMode) X(Grain) X(Graph) X(Handle) X(Kernel) X(Key) X(LaunchConfig)      \
+          X(Layer) X(Like) X(Literal) X(Loss) X(Matrix) X(Model) X(Module) X(Node) X(Number)    \
+              X(Observer) X(Observing) X(Op) X(Operand) X(Optimizer) X(OutputSpec) X(Parameter) \
+                  X(Plan) X(Program) X(Range) X(Result) X(Results) X(Roofline) X(Scalar)        \
+                      X(Schedule) X(Setting) X(Shape) X(Sizes) X(State) X(Static) X(Step)       \
+                          X(StepTime) X(Storage) X(Tape) X(Task) X(Tile) X(Timer) X(Token)      \
                               X(Trainer) X(Value) X(Variable) X(Vector) X(Weights)
 #define DEFINE(name) \
   struct name {      \

@@ -10,7 +10,7 @@ if(NOT CLANG OR NOT NM OR NOT platform STREQUAL "x86_64")
 endif()
 file(MAKE_DIRECTORY ${WORK})
 execute_process(COMMAND ${CLANG} -std=c++20 -O0 -march=x86-64-v3 -ffp-contract=off -Wall -Wextra -Werror -DBRRR_ISA=v3
-  -I ${SOURCE}/include -c ${SOURCE}/ops/cpu/loops_stamped.cpp -o ${WORK}/loops.o COMMAND_ERROR_IS_FATAL ANY)
+  -I ${SOURCE}/include -include ${SOURCE}/tensor/core_names.h -c ${SOURCE}/ops/cpu/loops_stamped.cpp -o ${WORK}/loops.o COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${NM} --undefined-only ${WORK}/loops.o OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 foreach(name exp expm1 log log1p sin cos tan tanh erf pow)
   if(NOT symbols MATCHES " _ZGVdN8vv?_[a-z_]*${name}f\n" OR NOT symbols MATCHES " _ZGVdN4vv?_[a-z_]*${name}\n")
