@@ -11,8 +11,9 @@
 namespace brrr {
 
 namespace operands {
+using core::Operand;
 #define BRRR_ELEMENT(name) const Tensor& name;
-#define BRRR_NUMBER(name) core::Operand name;
+#define BRRR_NUMBER(name) Operand name;
 #define BRRR_FORMULA(name, written, read, numbers, ...) \
   struct name {                                         \
     BRRR_EACH(BRRR_ELEMENT, written)                    \

@@ -9,6 +9,7 @@
 using namespace brrr;
 using namespace std;
 
+// clang-format off
 #define TYPES(X)                                                                                \
   X(Attr)                                                                                       \
   X(Body)                                                                                       \
@@ -25,6 +26,7 @@ using namespace std;
     int number = 1;  \
   };
 TYPES(DEFINE)
+// clang-format on
 
 int cpu = 1, gpu = 1, kMaxDims = 1, device = 1, rate = 1;
 namespace detail {
