@@ -193,8 +193,7 @@ void CompiledStep::State::check_budget(const graph::RematReport& report, std::si
 // Once for each kernel, or whole step, that cannot be made.
 void CompiledStep::State::report_unfused(const std::string& what, const std::string& why) {
   if (options.fallback == OnFallback::ignore || !unfused_reported.insert(what).second) return;
-  const std::string line = fmt::format("[{}] runs {}, since {}\n", options.name, what, why);
-  std::fputs(line.c_str(), stderr);
+  std::fputs(fmt::format("[{}] runs {}, since {}\n", options.name, what, why).c_str(), stderr);
 }
 
 // Makes the program of a graph and its kernels, fused if the mode asks for it. If a kernel on CUDA
@@ -222,14 +221,14 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why
       report_unfused(refused.kernel + " unfused", "their kernel cannot be made: " + why);
     } catch (const Error& error) {
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
+      const std::string why = jit::in_one_line(error.what());
       if (std::exchange(graph.interpreted, true)) {
         if (options.fallback == OnFallback::refuse) throw;
-        report_unfused("unfused", std::string("its kernels cannot be compiled: ") +
-                                      jit::in_one_line(error.what()));
+        report_unfused("unfused", "its kernels cannot be compiled: " + why);
         graph.interpreted = false;
         break;
       }
-      why_not_compiled = jit::in_one_line(error.what());
+      why_not_compiled = why;
     }
     if (entries.empty()) arena = std::make_shared<graph::Arena>();  // drop the failed plan's
   }
