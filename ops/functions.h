@@ -19,8 +19,9 @@
 namespace brrr {
 
 namespace core {
-// Referenced here so that a static link includes ops/table.cpp, which no other symbol requires.
-void fill_builtin_ops();
+// Referenced here so that a static link includes ops/table.cpp, which no other symbol requires. g++
+// drops the priority of a definition whose earlier declaration has none.
+[[gnu::constructor(102)]] void fill_builtin_ops();
 [[gnu::used]] inline void (*const linked_ops)() = fill_builtin_ops;
 }  // namespace core
 
