@@ -20,9 +20,10 @@ int main() try {
        fused = compile(train, {.mode = Mode::fused});
   const auto batch = [&](auto& s) { return measure::synchronized_batch(x.device(), std::ref(s)); };
   const auto times = measure::time_all({{batch(eager), batch(graph), batch(fused)}});  // in turn
+  const char* names[] = {"eager", "graph", "fused"};
   for (std::size_t i = 0; i < 3; ++i)
-    std::printf("%s %6.1f us a step, %4.2f times eager's speed\n", &"eager\0graph\0fused"[6 * i],
-                times[i].median * 1e6, times[0].median / times[i].median);
+    std::printf("%s %6.1f us a step, %4.2f times eager's speed\n", names[i], times[i].median * 1e6,
+                times[0].median / times[i].median);
 } catch (const Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
