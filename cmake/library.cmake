@@ -1,19 +1,27 @@
-# The library target: flags, the kernel loops for each instruction set, link libraries. DEFINE_SYMBOL is empty, so that
-# objects of static and shared libraries are equal.
-set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POSITION_INDEPENDENT_CODE ON DEFINE_SYMBOL "")
-target_include_directories(brrr PUBLIC
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
-target_compile_features(brrr PUBLIC cxx_std_20)
-target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA} BRRR_OPENBLAS=${BRRR_OPENBLAS})
-# fmt's library: its header-only form doubled the compile time of each file.
-target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_inside> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
-  fmt::fmt ${BRRR_BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
-if(BRRR_HAS_CUDA)
-  target_include_directories(brrr SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
-endif()
-# Thread-locals cost one load and calls inside the library go straight to their target.
-target_compile_options(brrr PRIVATE -ftls-model=initial-exec -fno-semantic-interposition)
+# The library target and its part brrr_cold: flags, the kernel loops for each instruction set, link libraries.
+set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+target_include_directories(brrr INTERFACE $<INSTALL_INTERFACE:include>)
+foreach(part brrr brrr_cold)
+  # DEFINE_SYMBOL is empty, so that objects of static and shared libraries are equal.
+  set_target_properties(${part} PROPERTIES POSITION_INDEPENDENT_CODE ON DEFINE_SYMBOL "")
+  target_include_directories(${part} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  target_compile_features(${part} PUBLIC cxx_std_20)
+  target_compile_definitions(${part} PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA} BRRR_OPENBLAS=${BRRR_OPENBLAS})
+  # fmt's library: its header-only form doubled the compile time of each file.
+  target_link_libraries(${part} PRIVATE $<BUILD_INTERFACE:brrr_inside> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+    fmt::fmt ${BRRR_BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
+  if(BRRR_HAS_CUDA)
+    target_include_directories(${part} SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
+  endif()
+  # Thread-locals cost one load and calls inside the library go straight to their target.
+  target_compile_options(${part} PRIVATE -ftls-model=initial-exec -fno-semantic-interposition)
+endforeach()
 target_link_options(brrr PRIVATE -Wl,-Bsymbolic-functions)
+
+# A step does not wait for what plans, renders, reads or measures: -O1 compiles it in half the time.
+target_compile_options(brrr_cold PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+set_property(SOURCE measure/cpu_limits.cpp APPEND PROPERTY COMPILE_OPTIONS -O3)  # the loops that are limits
+target_sources(brrr PRIVATE $<TARGET_OBJECTS:brrr_cold>)
 
 # Kernels are compiled each alone (cmake/unity.cmake): what is inlined in one does not depend on the others.
 file(GLOB brrr_kernels CONFIGURE_DEPENDS ops/cpu/*.cpp)
@@ -41,6 +49,7 @@ foreach(isa IN LISTS brrr_isas)
   target_sources(brrr PRIVATE $<TARGET_OBJECTS:brrr_loops_${isa}>)
   string(TOUPPER ${isa} ISA)
   target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
+  target_compile_definitions(brrr_cold PRIVATE BRRR_HAS_ISA_${ISA}=1)
 endforeach()
 
 set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
