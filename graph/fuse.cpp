@@ -17,6 +17,7 @@
 #include "brrr/graph/fusion_indexed.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/jit/contraction.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::graph {
 
@@ -390,9 +391,13 @@ bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) c
 }
 
 bool Fusion::is_worth_rows(const Group& producer, const Group& consumer) const {
-  constexpr int64_t kRows = 64, kShort = 8192;
+  constexpr int64_t kShort = 8192;
+  // Blocks of rows fill a GPU; a thread of the CPU takes whole rows, too, where it reduces them.
+  const int64_t threads = num_threads(), rows = !graph_.device.is_cpu() ? 64
+                                                : threads == 1          ? 1
+                                                                        : 2 * threads;
   const bool per_element = consumer.count(false) * consumer.count(true) > producer.count(false);
-  return !per_element || producer.count(false) >= kRows || producer.count(true) <= kShort;
+  return !per_element || producer.count(false) >= rows || producer.count(true) <= kShort;
 }
 
 bool Fusion::is_needed_outside(const Group& group, const Group& other) const {
@@ -471,18 +476,6 @@ std::vector<int> Fusion::results_of(const Group& group, const Member& member,
   return jit::add_call(kernel.spec->body, node.call, operands, dtypes, kernel.spec->scalars);
 }
 
-namespace {
-
-void add_work(BodySpec& spec, const Work& work) {
-  spec.flops += work.flops;
-  if (spec.product_flops == 0) spec.factors = work.factors;
-  spec.product_flops += work.product_flops;
-  spec.functions += work.functions;
-  spec.draws += work.draws;
-}
-
-}  // namespace
-
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
   FusedKernel kernel;
   kernel.spec = std::make_shared<BodySpec>(space_of(group));
@@ -536,6 +529,9 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
   if (body.contraction() >= 0 && !contracts(graph_, kernel))
     return reject(WhyNotFused::matrix_product);
   if (!has_schedule(graph_.device, spec, strides_of(kernel))) return reject(WhyNotFused::no_kernel);
+  // To compute a function again takes longer than to pass its value through the CPU's caches.
+  if (repeats_functions(graph_.device, spec, strides_of(kernel)))
+    return reject(WhyNotFused::recomputes);
   return kernel;
 }
 

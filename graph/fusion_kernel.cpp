@@ -374,6 +374,14 @@ Work work_of(const FusedKernel& kernel, Device device) {
   return work;
 }
 
+void add_work(BodySpec& spec, const Work& work) {
+  spec.flops += work.flops;
+  if (spec.product_flops == 0) spec.factors = work.factors;
+  spec.product_flops += work.product_flops;
+  spec.functions += work.functions;
+  spec.draws += work.draws;
+}
+
 bool combines_alike(const BodySpec& spec, const Dims& one, const Dims& other) {
   return std::ranges::equal(one, other) || row_order(spec, one) == row_order(spec, other);
 }

@@ -76,6 +76,8 @@ std::int64_t flops_of(const Node& node);
 // The work of a single call, and of a kernel of several.
 Work work_of(const Node& node, Device device);
 Work work_of(const FusedKernel& kernel, Device device);
+// Adds that of a call to a body's.
+void add_work(BodySpec& spec, const Work& work);
 // Whether eager's CPU kernel combines the elements of a row in the same order for operands with
 // these two strides. A generated kernel combines all of its reductions in one order.
 bool combines_alike(const BodySpec& spec, const Dims& one, const Dims& other);

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/ceilings.h"
 #include "brrr/graph/flow.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/jit/contraction.h"
@@ -55,11 +56,13 @@ class Recomputation {
   const Node& node(int call) const { return graph_.nodes[call]; }
   int64_t bytes(int buffer) const { return static_cast<int64_t>(graph_.buffers[buffer].bytes); }
 
+  // On the CPU a function such as exp takes longer than to pass its value through the caches.
   bool is_cheap(const Node& node) const {
     const OpInfo& op = op_info(node.call.op);
     return jit::has_values(op) && op.kind != OpKind::reduction &&
            op.algebra != Algebra::contraction && !node.call.in_place && op.effect == Effect::pure &&
-           node.outputs.size() == 1 && is_whole(graph_, node.outputs[0]);
+           node.outputs.size() == 1 && is_whole(graph_, node.outputs[0]) &&
+           !(graph_.device.is_cpu() && functions_of(node.call, 1) > 0);
   }
 
   // Whether a buffer is stored to memory, by the decisions so far.

@@ -55,6 +55,10 @@ bool has_schedule([[maybe_unused]] Device device, [[maybe_unused]] const BodySpe
   return true;
 }
 
+bool repeats_functions(Device device, const BodySpec& spec, std::span<const Dims> strides) {
+  return device.is_cpu() && on_cpu::repeats_functions(spec, strides);
+}
+
 bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,
                   [[maybe_unused]] std::span<const Dims> strides, [[maybe_unused]] bool aligned) {
   if (spec.body.contraction() < 0) return true;

@@ -44,6 +44,10 @@ struct BodyLayout {
 // (inputs first), wherever they begin. On the CPU one always can.
 bool has_schedule(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
+// Whether the kernel of a body computes functions such as exp several times for an element: once in
+// each pass over a row of which the CPU does not keep the values.
+bool repeats_functions(Device device, const BodySpec& spec, std::span<const Dims> strides);
+
 // Whether a kernel should be generated for the body with operands of these strides (inputs first),
 // in place of the kernels of its calls. Always true without a contraction. `aligned`: the factors
 // of a contraction begin at multiples of 16 bytes.
@@ -87,8 +91,9 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
                                                            std::span<const BodyOperands> bodies);
 
 namespace on_cpu {
+bool repeats_functions(const BodySpec& spec, std::span<const Dims> strides);
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
-}
+}  // namespace on_cpu
 
 namespace on_cuda {
 bool has_schedule(Device device, const BodySpec& spec, std::span<const Dims> strides);

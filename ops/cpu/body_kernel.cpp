@@ -11,6 +11,7 @@
 #include <set>
 
 #include "brrr/ops/cpu/body_interpreter.h"
+#include "brrr/ops/cpu/body_walk.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
@@ -28,26 +29,15 @@ namespace {
 class CpuBodyKernel final : public BodyKernel {
  public:
   explicit CpuBodyKernel(const BodyOperands& of) : spec_(of.spec) {
-    const jit::Body& body = spec_->body;
     std::vector<Tensor> inputs = of.inputs;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       straightened_.push_back(is_transposed(i, of.inputs[i], of.outputs[0]));
       if (straightened_[i]) inputs[i] = make_tensor(inputs[i].dtype(), inputs[i].shape(), cpu);
     }
-    std::vector<const Tensor*> pointers;
-    for (const Tensor& each : inputs) pointers.push_back(&each);
-    const BodyLayout layout{*spec_, pointers, of.outputs};
-    space_ = layout.space(~spec_->reduced);
-    reduced_ = layout.space(spec_->reduced);
-    sort_dims(space_);
-    coalesce(space_);
-    if (spec_->order.empty()) {
-      coalesce(reduced_);
-      if (body.reduces()) order_ = jit::cpu_order(space_, reduced_, lead());
-    } else {
-      order_rows();
-    }
-    walk_ = jit::cpu_walk(body, space_, reduced_, order_);
+    std::vector<Dims> strides;
+    for (const Tensor& each : inputs) strides.push_back(strides_of(each));
+    for (const Tensor& each : of.outputs) strides.push_back(strides_of(each));
+    by_ = walk_of(*spec_, strides);
     grain_ = {rows_of(kShared), rows_of(kWoken)};
   }
 
@@ -55,20 +45,20 @@ class CpuBodyKernel final : public BodyKernel {
   static constexpr std::int64_t kShared = 4096, kWoken = 16384;
   std::int64_t rows_of(std::int64_t elements) const {
     constexpr std::int64_t kColumns = 64;
-    const std::int64_t rows = std::max<std::int64_t>(1, elements / reduced_.count());
-    if (!walk_.by_columns) return rows;
-    const std::int64_t tile = walk_.tile > 0 ? walk_.tile : kColumns;
+    const std::int64_t rows = std::max<std::int64_t>(1, elements / by_.reduced.count());
+    if (!by_.walk.by_columns) return rows;
+    const std::int64_t tile = by_.walk.tile > 0 ? by_.walk.tile : kColumns;
     return (rows + tile - 1) / tile * tile;
   }
 
   std::string render() {
     jit::Body body = spec_->body;
     body.name = jit::kKernelName;
-    return source_ = jit::render_cpu(body, walk_);
+    return source_ = jit::render_cpu(body, by_.walk);
   }
   void set_function(void* function) { function_ = reinterpret_cast<jit::CpuFunction>(function); }
   void interpret() {
-    interpreter_ = std::make_unique<BodyInterpreter>(spec_->body, reduced_, order_);
+    interpreter_ = std::make_unique<BodyInterpreter>(spec_->body, by_.reduced, by_.order);
   }
 
   KernelFacts facts() const override { return {.source = source_}; }
@@ -91,16 +81,16 @@ class CpuBodyKernel final : public BodyKernel {
     arguments.outputs = out;
     arguments.inputs = in;
     arguments.scalars = spec_->scalars.data();
-    arguments.space = &space_;
-    arguments.reduced = &reduced_;
-    arguments.run = order_.run;
-    arguments.piece = order_.piece;
-    arguments.block = order_.block;
+    arguments.space = &by_.space;
+    arguments.reduced = &by_.reduced;
+    arguments.run = by_.order.run;
+    arguments.piece = by_.order.piece;
+    arguments.block = by_.order.block;
     Faults faults;
-    if (function_ && walk_.splits) {
+    if (function_ && by_.walk.splits) {
       run_split(arguments, faults);
     } else {
-      parallel_for(space_.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
+      parallel_for(by_.space.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
         function_ ? call(arguments, begin, end, faults) : interpreter_->run(arguments, begin, end);
       });
     }
@@ -116,12 +106,13 @@ class CpuBodyKernel final : public BodyKernel {
   // Blocks of the one row, or of each tile of columns, then all of them together.
   void run_split(jit::CpuArguments& arguments, Faults& faults) const {
     const auto& values = spec_->body.values;
-    const std::int64_t tiles = walk_.by_columns ? (space_.count() - 1) / walk_.tile + 1 : 1,
-                       blocks = tiles * ((reduced_.count() - 1) / order_.block + 1);
+    const std::int64_t tiles =
+                           by_.walk.by_columns ? (by_.space.count() - 1) / by_.walk.tile + 1 : 1,
+                       blocks = tiles * ((by_.reduced.count() - 1) / by_.order.block + 1);
     const auto reductions = std::count_if(values.begin(), values.end(), [](const auto& value) {
       return value.kind == jit::BodyValue::Kind::reduction;
     });
-    const std::int64_t each = walk_.by_columns ? walk_.tile : 1;  // accumulators
+    const std::int64_t each = by_.walk.by_columns ? by_.walk.tile : 1;  // accumulators
     const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions * each}, cpu);
     arguments.parts = static_cast<std::uint64_t*>(parts.data());
     parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -153,31 +144,6 @@ class CpuBodyKernel final : public BodyKernel {
                            fault.position);
     }
   }
-  // Elements of a row are combined in the order that eager has for the reduced tensor.
-  void order_rows() {
-    StridedSpace kept, reduced;
-    kept.operands = reduced.operands = 1;
-    for (int d = 0; d < spec_->dims.size(); ++d) {
-      StridedSpace& space = spec_->reduced >> d & 1 ? reduced : kept;
-      space.stride[0][space.rank] = spec_->order[d];
-      space.add_dim(spec_->dims[d]);
-    }
-    // The strides of all operands follow those that order the dimensions.
-    for (int k = 0; k < reduced_.operands; ++k)
-      std::ranges::copy(reduced_.stride[k], reduced.stride[k + 1]);
-    reduced.operands = reduced_.operands + 1;
-    sort_dims(reduced);
-    for (int k = 0; k < reduced_.operands; ++k)
-      std::ranges::copy(reduced.stride[k + 1], reduced_.stride[k]);
-    std::ranges::copy(reduced.size, reduced_.size);
-    coalesce(reduced_);
-    reduced.operands = 1;
-    sort_dims(kept);
-    coalesce(kept);
-    coalesce(reduced);
-    order_ = jit::cpu_order(kept, reduced, 0);
-  }
-
   // Whether a large input is transposed relative to the output. Its elements would come from as
   // many cache lines: a copy in blocks, as eager makes it, costs less.
   bool is_transposed(std::size_t number, const Tensor& input, const Tensor& output) const {
@@ -202,21 +168,10 @@ class CpuBodyKernel final : public BodyKernel {
     return true;
   }
 
-  // The first input that has an element for each of the space.
-  int lead() const {
-    const auto& inputs = spec_->body.inputs;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].scope == jit::Body::Scope::element) return static_cast<int>(i);
-    }
-    return 0;
-  }
-
   std::shared_ptr<const BodySpec> spec_;
   std::string source_;
   std::vector<bool> straightened_;  // inputs that are copied first
-  StridedSpace space_, reduced_;
-  jit::CpuOrder order_;
-  jit::CpuWalk walk_;
+  BodyWalk by_;
   Grain grain_ = 1;
   jit::CpuFunction function_ = nullptr;
   std::unique_ptr<BodyInterpreter> interpreter_;  // in place of a function

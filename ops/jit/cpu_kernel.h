@@ -46,6 +46,8 @@ struct CpuOrder {
 // Of a reduction of operand `lead`, after sort_dims and coalesce of both spaces.
 CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int lead);
 
+constexpr std::int64_t kTileElements = 512;  // kTile of cpu_tiles.inl
+
 // How a function walks, as far as its source depends on it. The default serves every layout.
 struct CpuWalk {
   bool by_columns = false;

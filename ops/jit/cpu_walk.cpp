@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "brrr/ops/jit/cpu_kernel.h"
+#include "brrr/ops/jit/cpu_lanes.h"
 #include "brrr/ops/jit/render.h"
 
 namespace brrr::jit {
@@ -9,9 +10,9 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kTileElements = 512;  // as in cpu_tiles.inl
-
 constexpr int64_t kGroup = 8;
+constexpr int64_t kMostBytesOfTile = 512
+                                     << 10;  // of a tile's arrays, which stay in the second cache
 
 // The number of adjacent rows in a tile, of which some are left for several threads: it divides all
 // of them if it can be a multiple of a group. 0: it does not.
@@ -39,6 +40,21 @@ void choose_columns(CpuWalk& walk, const StridedSpace& space, int64_t elements, 
     walk.rest = columns % walk.tile;
   }
   walk.splits &= walk.tile > 0;
+}
+
+// The bytes that a tile's arrays have for each of its elements: of what is reduced or kept for
+// later passes, where all else is computed in chunks; else at most two for each value.
+int64_t bytes_of_tile(const Body& body, bool in_chunks) {
+  int64_t bytes = 0;
+  const bool keeps = pieces::passes_of(body).size() > 1;
+  for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
+    const BodyValue& value = body.value(i);
+    const auto size = static_cast<int64_t>(size_of(register_dtype(value.dtype)));
+    const bool is_kept =
+        keeps && (value.kind != BodyValue::Kind::expression || needs_lanes(body, i));
+    bytes += !in_chunks ? 2 * size : is_kept || pieces::is_reduction(value) ? size : 0;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -75,11 +91,10 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
   if (walk.by_columns) {
     choose_columns(walk, space, elements, elements > order.block && passes_once);
   } else {
-    // Arrays of a row stay in the second cache.
-    constexpr int64_t kMostElements = 8192, kMostBytes = 256 << 10;
-    const auto arrays = static_cast<int64_t>(2 * body.values.size());
     walk.splits = space.count() == 1 && elements > order.block && passes_once;
-    if (elements <= kMostElements && elements * arrays * 4 <= kMostBytes) walk.tile = elements;
+    if (elements <= order.block &&
+        elements * bytes_of_tile(body, reduced.rank == 1) <= kMostBytesOfTile)
+      walk.tile = elements;
   }
   walk.linear = walk.tile > 0 && (walk.by_columns || reduced.rank == 1);
   if (walk.linear) {
@@ -87,7 +102,12 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
     if (!walk.by_columns && walk.lines > kGroup) walk.lines -= walk.lines % kGroup;
     // Only lines that follow one another are read where they are.
     if (walk.lines < 1 || (walk.by_columns && walk.tile < along.inner_size())) walk.lines = 1;
-    walk.keeps = walk.by_columns && elements <= walk.lines && walk.lines > 1;
+    // Several passes share the arrays of all lines, where these fit.
+    if (walk.by_columns && walk.tile == along.inner_size() && across.rank == 1 &&
+        elements <= order.block && pieces::passes_of(body).size() > 1 &&
+        elements * walk.tile * bytes_of_tile(body, false) <= kMostBytesOfTile)
+      walk.lines = elements;
+    walk.keeps = !walk.by_columns || (elements <= walk.lines && walk.lines > 1);
     each_memory([&](int k) {
       const bool is_contiguous =
           along.inner_stride(k) == 1 && (walk.lines == 1 || across.inner_stride(k) == walk.tile);
