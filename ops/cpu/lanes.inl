@@ -95,7 +95,9 @@ BRRR_SCALAR_FN Lanes<float> rounded(Lanes<float> a) {
     typedef u32 BitsVector __attribute__((vector_size(kVectorBytes)));
     BitsVector bits;
     __builtin_memcpy(&bits, &a.v, sizeof bits);
-    bits = bf16_bits_of(bits) << 16;
+    const BitsVector quiet = bits | 0x400000u;
+    bits += 0x7fffu + (bits >> 16 & 1u);
+    bits = (a.v != a.v ? quiet : bits) & 0xffff0000u;
     __builtin_memcpy(&a.v, &bits, sizeof bits);
     return a;
   } else {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "brrr/ops/cpu/vector_math.h"
 #include "brrr/ops/jit/render.h"
@@ -65,15 +66,18 @@ bool has_lanes_form(const BodyValue& value) {
 bool needs_lanes(const Body& body, int number) {
 #if BRRR_VECTOR_MATH
   const BodyValue& value = body.value(number);
-  // Lanes round to f16 in two instructions, where other loops take some twenty.
-  const bool is_rounded_to_f16 = value.dtype == f16 && is_rounded(body, number);
-  return (calls_function(value.text) || selects_twice(value.text.c_str()) || is_rounded_to_f16) &&
+  // Lanes round to halves without branches. The compiler would compute a loop's selections once for
+  // each way through the roundings before them.
+  return (calls_function(value.text) || selects_twice(value.text.c_str()) ||
+          is_rounded(body, number)) &&
          has_lanes_form(value);
 #else
   (void)body, (void)number;
   return false;
 #endif
 }
+
+namespace {
 
 std::set<int> values_in_lanes(const Body& body, const std::vector<int>& elements,
                               const std::function<bool(int)>& is_read) {
@@ -96,6 +100,60 @@ std::set<int> values_in_lanes(const Body& body, const std::vector<int>& elements
       lanes.insert(*value);
   }
   return lanes;
+}
+
+class Stages {
+ public:
+  Stages(const Body& body, const std::vector<int>& elements,
+         const std::function<bool(int)>& is_read)
+      : body_(body), lanes_(values_in_lanes(body, elements, is_read)) {
+    for (const int value : elements) {
+      stages_[value] = is_read(value) ? -1 : stage_of(value);
+      if (follows_function(value)) functions_.insert(value);
+    }
+  }
+  std::map<int, int> take() { return std::move(stages_); }
+
+ private:
+  int stage_of(int number) const {
+    const int parity = lanes_.contains(number) ? 1 : 0;
+    int stage = parity;
+    for (const int operand : body_.value(number).operands) {
+      const auto found = stages_.find(operand);
+      if (found == stages_.end() || found->second < 0) continue;
+      const bool alike = found->second % 2 == parity;
+      const bool together = alike && !(parity == 1 && waits(number, operand));
+      stage = std::max(stage, found->second + (together ? 0 : alike ? 2 : 1));
+    }
+    return stage;
+  }
+  // Whether a value in Lanes has a later stage than an operand in Lanes.
+  bool waits(int number, int operand) const {
+    const bool calls = is_function(number), follows = functions_.contains(operand);
+    return register_dtype(body_.value(operand).dtype) != register_dtype(body_.value(number).type) ||
+           (calls && follows) || (calls != follows && is_rounded(body_, operand));
+  }
+  bool is_function(int number) const { return calls_function(body_.value(number).text); }
+  // Whether a value in Lanes is, or depends on, a function of its stage.
+  bool follows_function(int number) const {
+    if (!lanes_.contains(number)) return false;
+    const std::vector<int>& operands = body_.value(number).operands;
+    return is_function(number) || std::any_of(operands.begin(), operands.end(), [&](int operand) {
+             return functions_.contains(operand) && stages_.at(operand) == stages_.at(number);
+           });
+  }
+
+  const Body& body_;
+  std::set<int> lanes_;  // values that Lanes compute
+  std::map<int, int> stages_;
+  std::set<int> functions_;  // those of which follows_function holds
+};
+
+}  // namespace
+
+std::map<int, int> stages_of(const Body& body, const std::vector<int>& elements,
+                             const std::function<bool(int)>& is_read) {
+  return Stages(body, elements, is_read).take();
 }
 
 }  // namespace brrr::jit

@@ -29,6 +29,12 @@ BRRR_SCALAR_FN Lanes<T> lanes_of(const U* from) {
     return Lanes<T>::load(values);
   }
 }
+// In a loop of its own: a loop that calls functions has no registers left for rounding.
+template <class T>
+BRRR_ONCE_A_TILE void round_tile(float* values, i64 n) {
+  for (i64 i = 0; i < n; i += Lanes<float>::count)
+    rounded<T>(Lanes<float>::load(values + i)).store(values + i);
+}
 template <class T, class F>
 BRRR_SCALAR_FN Lanes<T> lanes_by(F f) {
   T values[Lanes<T>::count];
@@ -147,6 +153,11 @@ BRRR_FN const V* read_direct(const T* from, i64 n, V* buffer) {
   if constexpr (__is_same(V, T)) {
     if (n % kGroup == 0) return from;
   }
+  fill_tile(buffer, from, n);
+  return buffer;
+}
+template <class V, class T>
+BRRR_FN const V* read_copy(const T* from, i64 n, V* buffer) {
   fill_tile(buffer, from, n);
   return buffer;
 }

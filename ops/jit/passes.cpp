@@ -62,6 +62,26 @@ std::vector<RowPass> passes_of(const Body& body) {
   return passes;
 }
 
+std::vector<int> elements_without(const Body& body, const RowPass& pass,
+                                  const std::function<bool(int)>& is_known) {
+  std::vector<int> needed;
+  const auto need = [&](auto&& self, int value) -> void {
+    if (!std::binary_search(pass.elements.begin(), pass.elements.end(), value) ||
+        std::find(needed.begin(), needed.end(), value) != needed.end())
+      return;
+    needed.push_back(value);
+    if (is_known(value)) return;
+    for (const int operand : body.value(value).operands) self(self, operand);
+  };
+  for (const int r : pass.reductions) need(need, body.value(r).operands[0]);
+  for (const int o : pass.outputs) need(need, body.outputs[static_cast<std::size_t>(o)].value);
+  for (const int value : pass.elements) {
+    if (body.value(value).kind == Kind::check && !is_known(value)) need(need, value);
+  }
+  std::sort(needed.begin(), needed.end());
+  return needed;
+}
+
 void keep_values(const Body& body, std::vector<RowPass>& passes, int most) {
   std::vector<RowPass> keeping = passes;
   std::vector<int> made(body.values.size(), -1);  // the pass that computes each value

@@ -80,6 +80,9 @@ struct RowPass {
   std::vector<int> live_out, live_in;
 };
 std::vector<RowPass> passes_of(const Body& body);
+// The elements of a pass without values that are needed only to compute known ones.
+std::vector<int> elements_without(const Body& body, const RowPass& pass,
+                                  const std::function<bool(int)>& is_known);
 // For passes over elements in registers: a value that several passes use is computed by the first
 // and kept in registers, unless that takes more than `most` values an element.
 void keep_values(const Body& body, std::vector<RowPass>& passes, int most);

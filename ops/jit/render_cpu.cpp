@@ -136,17 +136,27 @@ std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
 }
 
+// Of a pass over a row: everything but its reductions.
+std::string chunks(const Body& body, const TileSource& tile) {
+  return fmt::format(
+      "  for (i64 at = 0; at < elements; at += kTile) {{\n  const i64 n = least(kTile, elements - "
+      "at), m = padded(n);\n  const i64 here[] = {{{}}};\n{}{}  }}\n",
+      each_operand(body, "base[@] + at * reduced.inner_stride(@), "), tile.statements, tile.writes);
+}
+
 // Rows of a length that the source knows. A row is a tile: its passes leave values to later ones.
 std::string whole_rows(const Body& body, const CpuWalk& walk) {
+  const bool in_chunks = walk.linear && walk.tile > kTileElements;
   std::string buffers, text;
   KeptValues known;
   const std::vector<RowPass> passes = passes_of(body);
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const TileSource tile =
-        tile_source(body, passes[p], p,
-                    {"reduced", "place", "base", false, walk.linear, walk.direct, "step"}, known);
+    const TileSource tile = tile_source(body, passes[p], p,
+                                        {"reduced", "place", in_chunks ? "here" : "base", false,
+                                         walk.linear, walk.direct, "step", false, in_chunks},
+                                        known);
     buffers += tile.buffers;
-    text += tile.statements;
+    text += in_chunks ? chunks(body, tile) : tile.statements;
     for (const int r : passes[p].reductions) {
       const std::string& values = tile.reduced.at(r);
       if (is_arg(body, r)) {
@@ -158,7 +168,7 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
                           accumulator_name(body.value(r)), r, values, walk.run,
                           half ? std::min<std::int64_t>(walk.piece, 1024) : walk.piece);
     }
-    text += tile.writes + results(body, passes[p], "");
+    text += (in_chunks ? "" : tile.writes) + results(body, passes[p], "");
     if (walk.linear) known = tile.kept;
   }
   const std::size_t reads = body.reads();

@@ -1,9 +1,5 @@
 // Owns the source of one pass over a tile of elements. Its values are computed in stages, each a
-// loop over the tile: functions with inexact results by Lanes, as in stamped loops, together with
-// the exact arithmetic before and after them, all other values in loops that the compiler
-// vectorizes. A function of another function's result has a later stage: the processor overlaps
-// independent vectors of one function, and would wait in a chain of them. What a later stage needs
-// stays in an array of the tile.
+// loop over the tile (cpu_lanes.h). What a later stage needs stays in an array of the tile.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,14 +24,12 @@ class Tile {
       : body_(body),
         pass_(pass),
         number_(static_cast<int>(number)),
+        is_last_(number + 1 == passes_of(body).size()),
         walked_(std::move(walked)),
         known_(known) {
-    drop_unneeded();
-    lanes_ = values_in_lanes(body_, pass_.elements, [&](int value) { return is_read(value); });
-    for (const int value : pass_.elements) {
-      stages_[value] = stage_of(value);
-      if (follows_function(value, stages_[value])) functions_.insert(value);
-    }
+    if (!known_.empty())
+      pass_.elements = elements_without(body_, pass_, [&](int value) { return is_known(value); });
+    stages_ = stages_of(body_, pass_.elements, [&](int value) { return is_read(value); });
     for (const auto& [value, stage] : stages_) last_ = std::max(last_, stage);
   }
 
@@ -54,23 +48,25 @@ class Tile {
   // Arrays for all that is kept beyond its stage; they live as long as the function.
   std::string buffers() const {
     std::string text;
-    const auto buffer = [&](DType dtype, const std::string& name) {
-      text += fmt::format("  alignas(64) {} b_{}[kMost];\n", array_name(dtype), name);
+    const auto buffer = [&](DType dtype, const std::string& name, bool of_chunk) {
+      text += fmt::format("  alignas(64) {} b_{}[{}];\n", array_name(dtype), name,
+                          walked_.in_chunks && of_chunk ? "kTile" : "kMost");
     };
     for (const int value : pass_.elements) {
       if (needs_array(value) && !is_known(value) && !is_shared(value))
-        buffer(body_.value(value).dtype, array(value));
+        buffer(body_.value(value).dtype, array(value), !outlives_chunk(value));
     }
-    for (const std::size_t input : addressed()) buffer(i64, fmt::format("g{}_{}", number_, input));
+    for (const std::size_t input : addressed())
+      buffer(i64, fmt::format("g{}_{}", number_, input), true);
     for (const int value : of_rows()) {
       text += fmt::format("  alignas(64) {} b_{}[kMost + kWidth];\n",
                           array_name(type_of_row_value(value)), spread_array(value));
     }
     for (const int r : pass_.reductions) {
-      if (is_converted(r)) buffer(body_.value(r).type, operand_array(r));
+      if (is_converted(r)) buffer(body_.value(r).type, operand_array(r), false);
     }
     for (const int o : pass_.outputs) {
-      if (is_converted_output(o)) buffer(output(o).dtype, output_array(o));
+      if (is_converted_output(o)) buffer(output(o).dtype, output_array(o), true);
     }
     return text;
   }
@@ -129,8 +125,13 @@ class Tile {
 
   // The array of what a reduction reduces.
   std::string reduced(int reduction) const {
-    return "a_" + (is_converted(reduction) ? operand_array(reduction)
-                                           : array(body_.value(reduction).operands[0]));
+    const int value = body_.value(reduction).operands[0];
+    const std::string_view prefix = walked_.in_chunks ? "b_" : "a_";
+    if (is_converted(reduction)) return fmt::format("{}{}", prefix, operand_array(reduction));
+    if (!walked_.in_chunks || outlives_chunk(value) || is_known(value))
+      return fmt::format("{}{}", prefix, array(value));
+    const auto input = static_cast<std::size_t>(body_.value(value).number);
+    return fmt::format("(in{} + base[{}])", input, input_operand(input));
   }
 
   // The values that later passes over the same tile read from arrays: inputs, and values that need
@@ -138,36 +139,39 @@ class Tile {
   KeptValues kept() const {
     KeptValues values = known_;
     for (const int value : pass_.elements) {
-      if (has_own_array(value) && !is_shared(value) && is_worth_keeping(value))
-        values[value] = array(value);
+      if (has_own_array(value) && is_kept(value)) values[value] = array(value);
     }
     return values;
   }
 
  private:
-  // Removes values that are needed only to compute those known from earlier passes.
-  void drop_unneeded() {
-    if (known_.empty()) return;
-    std::vector<int> needed;
-    const auto need = [&](auto&& self, int value) -> void {
-      const bool of_elements =
-          std::find(pass_.elements.begin(), pass_.elements.end(), value) != pass_.elements.end();
-      if (!of_elements || std::find(needed.begin(), needed.end(), value) != needed.end()) return;
-      needed.push_back(value);
-      if (is_known(value)) return;
-      for (const int operand : body_.value(value).operands) self(self, operand);
-    };
-    for (const int r : pass_.reductions) need(need, body_.value(r).operands[0]);
-    for (const int o : pass_.outputs) need(need, output(o).value);
-    for (const int value : pass_.elements) {
-      if (body_.value(value).kind == Kind::check && !is_known(value)) need(need, value);
-    }
-    std::sort(needed.begin(), needed.end());
-    pass_.elements = std::move(needed);
-  }
   bool is_known(int value) const { return known_.contains(value); }
-  bool is_worth_keeping(int value) const {
-    return body_.value(value).kind != Kind::expression || needs_lanes(body_, value);
+  // Whether later passes find it in its array. They read again what chunks read where it is.
+  bool is_kept(int value) const {
+    return !is_last_ && !is_shared(value) && !(walked_.in_chunks && is_in_memory(value)) &&
+           (body_.value(value).kind != Kind::expression || needs_lanes(body_, value));
+  }
+  // Whether it is an input whose elements are adjacent, of a type that registers have.
+  bool is_in_memory(int value) const {
+    const BodyValue& v = body_.value(value);
+    return v.kind == Kind::input && array_name(v.dtype) == c_name(v.dtype) &&
+           walked_.is_direct(input_operand(static_cast<std::size_t>(v.number)));
+  }
+  // Whether its array has all elements of the tile, not those of one chunk: later passes or
+  // reductions read it. Reductions read inputs in memory, unless outputs are stored before.
+  bool outlives_chunk(int value) const {
+    const bool is_reduced =
+        std::any_of(pass_.reductions.begin(), pass_.reductions.end(),
+                    [&](int r) { return body_.value(r).operands[0] == value && !is_converted(r); });
+    return walked_.in_chunks &&
+           (is_kept(value) || (is_reduced && !(is_in_memory(value) && pass_.outputs.empty())));
+  }
+  // Its buffer, or the chunk's part of that.
+  std::string buffer_of(const std::string& name, bool of_tile) const {
+    return fmt::format("b_{}{}", name, walked_.in_chunks && of_tile ? " + at" : "");
+  }
+  std::string buffer_of(int value) const {
+    return buffer_of(array(value), outlives_chunk(value) || is_known(value));
   }
   // Whether it is one number for all elements of a body without rows.
   bool is_shared(int value) const {
@@ -240,34 +244,9 @@ class Tile {
     return converts(output(o).value, output(o).dtype) || !has_own_array(output(o).value);
   }
 
-  // Even stages are loops of exact arithmetic, odd ones of Lanes.
-  int stage_of(int number) const {
-    if (is_read(number)) return -1;
-    const bool math = lanes_.contains(number);
-    int stage = math ? 1 : 0;
-    for (const int operand : body_.value(number).operands) {
-      const auto found = stages_.find(operand);
-      if (found == stages_.end() || found->second < 0) continue;
-      const int before = found->second;
-      const bool together = before % 2 == (math ? 1 : 0) &&
-                            !(math && converts(operand, body_.value(number).type)) &&
-                            !(math && is_function(number) && functions_.contains(operand));
-      stage = std::max(stage, together ? before : before + (before % 2 == (math ? 1 : 0) ? 2 : 1));
-    }
-    return stage;
-  }
-  bool is_function(int number) const { return calls_function(body_.value(number).text); }
-  // Whether a value of a stage of Lanes is, or depends on, a function of that stage.
-  bool follows_function(int number, int stage) const {
-    if (!lanes_.contains(number)) return false;
-    const std::vector<int>& operands = body_.value(number).operands;
-    return is_function(number) || std::any_of(operands.begin(), operands.end(), [&](int operand) {
-             return functions_.contains(operand) && stages_.at(operand) == stage;
-           });
-  }
   bool needs_array(int value) const {
     if (is_read(value)) return true;
-    if (walked_.linear && is_worth_keeping(value)) return true;
+    if (walked_.linear && is_kept(value)) return true;
     for (const int reader : pass_.elements) {
       const std::vector<int>& operands = body_.value(reader).operands;
       if (stages_.at(reader) != stages_.at(value) &&
@@ -319,18 +298,23 @@ class Tile {
       const BodyValue& v = body_.value(value);
       const std::string name = array(value);
       const auto at = static_cast<std::size_t>(v.number);
+      if (is_known(value) && walked_.in_chunks) {
+        text += fmt::format("  const {}* a_{} = {};\n",
+                            v.kind == Kind::index ? "i64" : array_name(v.dtype), name,
+                            buffer_of(value));
+      }
       if (is_known(value) || is_shared(value)) continue;
       if (v.kind == Kind::input) {
         const std::string bounds = bounds_of(at);
         const std::string from = pointer("in", v.dtype, v.number, input_operand(at));
         const std::string call = bounds.empty()
-                                     ? read_call(input_operand(at), from)
+                                     ? read_call(input_operand(at), from, outlives_chunk(value))
                                      : fmt::format("read_within({}, {}, {}, {}", walked_.space,
                                                    input_operand(at), walked_.place, from);
-        text += fmt::format("  const {0}* a_{1} = {2}, n, b_{1}{3});\n", array_name(v.dtype), name,
-                            call, bounds);
+        text += fmt::format("  const {}* a_{} = {}, n, {}{});\n", array_name(v.dtype), name, call,
+                            buffer_of(value), bounds);
       } else if (v.kind == Kind::index) {
-        text += offsets_of(name, input_operand(body_.inputs.size() + at));
+        text += offsets_of(name, input_operand(body_.inputs.size() + at), buffer_of(value));
       } else if (v.kind == Kind::draw) {
         text += draw(value);
       } else if (needs_array(value)) {
@@ -338,7 +322,8 @@ class Tile {
       }
     }
     for (const std::size_t input : addressed())
-      text += offsets_of(fmt::format("g{}_{}", number_, input), input_operand(input));
+      text += offsets_of(fmt::format("g{0}_{1}", number_, input), input_operand(input),
+                         fmt::format("b_g{}_{}", number_, input));
     return text;
   }
   // The elements of a draw in the tile. The generator is the same for all of them.
@@ -353,7 +338,7 @@ class Tile {
     if (has_threshold) kind = "Bernoulli";
     const auto coordinate = static_cast<std::size_t>(body_.value(v.operands[1]).number);
     return fmt::format(
-        "  {0}* a_{1} = draw_tile<{2}>(in{3}, {4}, {5}, a_{6}, {7} + {8}, n, b_{1});\n{9}",
+        "  {0}* a_{1} = draw_tile<{2}>(in{3}, {4}, {5}, a_{6}, {7} + {8}, n, {10});\n{9}",
         array_name(v.dtype), array(number), kind, v.number, name_of_value(body_, v.operands[0]),
         has_threshold ? fmt::format("u32({})", name_of_value(body_, v.operands[3])) : "0",
         array(v.operands[1]), walked_.offset(input_operand(body_.inputs.size() + coordinate)),
@@ -362,11 +347,13 @@ class Tile {
             ? fmt::format("  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < m; ++e) a_{0}[e] = "
                           "rounded<{1}>(a_{0}[e]);\n",
                           array(number), c_name(v.dtype))
-            : "");
+            : "",
+        buffer_of(number));
   }
   // The start of a call, before its last arguments.
-  std::string read_call(std::size_t operand, const std::string& from) const {
-    if (walked_.is_direct(operand)) return fmt::format("read_direct({}", from);
+  std::string read_call(std::size_t operand, const std::string& from, bool copies) const {
+    if (walked_.is_direct(operand))
+      return fmt::format("{}({}", copies ? "read_copy" : "read_direct", from);
     if (walked_.has_lines) {
       return fmt::format("read_lines<kWidth>({}, {}, lines", from, strides_of_lines(operand));
     }
@@ -374,14 +361,15 @@ class Tile {
       return fmt::format("read_strided({}, {}.inner_stride({})", from, walked_.space, operand);
     return fmt::format("read({}, {}, {}, {}", walked_.space, operand, walked_.place, from);
   }
-  std::string offsets_of(const std::string& name, std::size_t operand) const {
+  std::string offsets_of(const std::string& name, std::size_t operand,
+                         const std::string& buffer) const {
     const std::string call =
         walked_.has_lines
             ? fmt::format("offsets_lines<kWidth>({}, lines", strides_of_lines(operand))
         : walked_.linear
             ? fmt::format("offsets_strided({}.inner_stride({})", walked_.space, operand)
             : fmt::format("offsets({}, {}, {}", walked_.space, operand, walked_.place);
-    return fmt::format("  const i64* a_{0} = {1}, n, b_{0});\n", name, call);
+    return fmt::format("  const i64* a_{} = {}, n, {});\n", name, call, buffer);
   }
   // Whether an input's own memory is read after the last stage.
   bool is_read_late(int value) const {
@@ -397,7 +385,7 @@ class Tile {
   // be the same memory, have been read by then, those of this stage before any store. A stage of
   // Lanes of two types, which is two loops, would read some after stores of the first.
   std::string place_of(int value) const {
-    if (has_late_reads() || is_two_loops(last_)) return "b_" + array(value);
+    if (has_late_reads() || is_two_loops(last_) || outlives_chunk(value)) return buffer_of(value);
     for (const int o : pass_.outputs) {
       if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
         continue;
@@ -409,7 +397,7 @@ class Tile {
       return fmt::format("destination({}, {}, {}, {}, n, b_{})", walked_.space, operand,
                          walked_.place, to, array(value));
     }
-    return "b_" + array(value);
+    return buffer_of(value);
   }
 
   bool is_two_loops(int stage) const {
@@ -491,7 +479,7 @@ class Tile {
     std::string text;
     for (const DType type : {f32, f64}) {
       std::set<int> known;  // operands
-      std::string loads, statements;
+      std::string loads, statements, rounding;
       for (const int value : values_in(stage)) {
         const BodyValue& v = body_.value(value);
         if (register_dtype(v.type) != type) continue;
@@ -505,7 +493,11 @@ class Tile {
         }
         std::string call =
             fmt::format("{}<Lanes<{}>>({})", function_name(body_, value), c_name(type), arguments);
-        if (is_rounded(body_, value)) call = fmt::format("rounded<{}>({})", c_name(v.dtype), call);
+        const bool apart = v.dtype == bf16 && is_rounded(body_, value) && calls_function(v.text);
+        if (apart)
+          rounding += fmt::format("  round_tile<{}>(a_{}, m);\n", c_name(v.dtype), array(value));
+        if (is_rounded(body_, value) && !apart)
+          call = fmt::format("rounded<{}>({})", c_name(v.dtype), call);
         statements += fmt::format("    const Lanes<{}> l{} = {};\n", c_name(type), value, call);
         if (needs_array(value))
           statements += fmt::format("    l{}.store(a_{} + e);\n", value, array(value));
@@ -514,6 +506,7 @@ class Tile {
         text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}{}{}  }}\n",
                             c_name(type), loads, statements, prefetches());
       }
+      text += rounding;
     }
     return text;
   }
@@ -556,17 +549,17 @@ class Tile {
   std::string conversions() const {
     std::string text, arrays;
     std::vector<int> operands;
-    const auto convert = [&](const std::string& name, int value, DType type) {
+    const auto convert = [&](const std::string& name, int value, DType type, bool of_tile) {
       operands.push_back(value);
-      arrays += fmt::format("  {0}* a_{1} = b_{1};\n", array_name(type), name);
+      arrays += fmt::format("  {}* a_{} = {};\n", array_name(type), name, buffer_of(name, of_tile));
       text += fmt::format("    a_{}[e] = {};\n", name, converted(body_, value, type));
     };
     for (const int r : pass_.reductions) {
       const BodyValue& value = body_.value(r);
-      if (is_converted(r)) convert(operand_array(r), value.operands[0], value.type);
+      if (is_converted(r)) convert(operand_array(r), value.operands[0], value.type, true);
     }
     for (const int o : pass_.outputs) {
-      if (is_converted_output(o)) convert(output_array(o), output(o).value, output(o).dtype);
+      if (is_converted_output(o)) convert(output_array(o), output(o).value, output(o).dtype, false);
     }
     if (text.empty()) return "";
     return fmt::format(
@@ -577,11 +570,10 @@ class Tile {
   const Body& body_;
   RowPass pass_;
   int number_;
+  bool is_last_;
   Walked walked_;
   const KeptValues& known_;
-  std::set<int> lanes_;  // values that Lanes compute
   std::map<int, int> stages_;
-  std::set<int> functions_;  // of values in Lanes: those of which follows_function holds
   int last_ = -1;
 };
 

@@ -21,6 +21,9 @@ struct Walked {
   // The tile has `lines` lines of kWidth elements: each is a row, or by columns has an element of
   // kWidth rows. Else it is a row, or has an element of each of its rows.
   bool has_lines = false;
+  // The tile is computed in chunks of kTile elements, which fit the first cache. `base` is that of
+  // the chunk which begins at element `at`.
+  bool in_chunks = false;
   std::string offset(std::size_t operand) const {
     if (!base.empty()) return fmt::format("{}[{}]", base, operand);
     return is_direct(operand) ? "first" : "0";
@@ -35,7 +38,7 @@ struct TileSource {
   std::string constants;               // once a call of the function
   std::string buffers;                 // arrays, which live as long as the function
   std::string spread;                  // from rows[] to arrays, in tiles of lines
-  std::string statements;              // from operands in memory to arrays
+  std::string statements;              // from operands in memory to arrays, of a chunk
   std::string writes;                  // from arrays to outputs in memory
   std::map<int, std::string> reduced;  // the array of what each reduction reduces
   KeptValues kept;                     // what later passes need not compute again

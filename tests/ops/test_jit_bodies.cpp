@@ -253,12 +253,22 @@ TEST_CASE("functions one after another have a loop each on the CPU", "[jit]") {
   const int one = beside.add_expression("sin(a)", f32, f32, {x}),
             other = beside.add_expression("cos(a)", f32, f32, {x});
   beside.add_output(beside.add_expression("a + b", f32, f32, {one, other}), f32);
+  // What is rounded before and after a function has loops of its own.
+  Body rounded;
+  rounded.name = "rounded";
+  rounded.strict = true;
+  int half = rounded.add_input(bf16, Body::Scope::element);
+  for (const char* text : {"a + a", "a * a", "exp(a)", "a * a", "a + a"})
+    half = rounded.add_expression(text, f32, bf16, {half});
+  rounded.add_output(half, bf16);
 #if BRRR_VECTOR_MATH
   CHECK(loops_of(chain) == 3);
   CHECK(loops_of(beside) == 1);
+  CHECK(loops_of(rounded) == 3);
 #else
   CHECK(loops_of(chain) == 0);
   CHECK(loops_of(beside) == 0);
+  CHECK(loops_of(rounded) == 0);
 #endif
 }
 
