@@ -57,9 +57,12 @@ struct CpuWalk {
   std::int64_t rest = 0;  // of adjacent rows: how many the last tile has, if not as many
   // Of such rows in a tile, or by columns of elements of each row, where several fit. 1: one.
   std::int64_t lines = 1;
-  bool keeps = false;               // a tile has all elements of its rows: passes share its arrays
-  bool linear = false;              // of such a tile: every operand has one stride in it
-  std::uint32_t direct = 0;         // bits: operands that are contiguous in every tile
+  bool keeps = false;   // a tile has all elements of its rows: passes share its arrays
+  bool linear = false;  // of such a tile: every operand has one stride in it
+  // Such a tile is computed in chunks, which fit the first cache: of kTileElements, or by columns
+  // of one element of each row. Only what is reduced or kept has arrays of all its elements.
+  bool in_chunks = false;
+  std::uint32_t direct = 0;         // bits: operands that are contiguous in every tile, or chunk
   std::int64_t run = 0, piece = 0;  // of a tile that is a row, as CpuOrder has them
   // There is one row, or by columns a tile of many elements. Ranges are of blocks, which leave
   // their accumulators in `parts`; the empty range combines them.

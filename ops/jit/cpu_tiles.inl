@@ -208,7 +208,11 @@ BRRR_ONCE_A_TILE const V* read_lines(const T* from, i64 stride, i64 next, i64 li
   for (i64 line = 0; line < lines; ++line) {
     const T* at = from + line * next;
     V* to = buffer + line * N;
-    for (i64 i = 0; i < N; ++i) to[i] = narrow<V>(widen(at[i * stride]));
+    if (stride == 1) {
+      convert_loop<V, T>(to, at, N);
+    } else {
+      for (i64 i = 0; i < N; ++i) to[i] = narrow<V>(widen(at[i * stride]));
+    }
   }
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
   return buffer;
@@ -216,7 +220,11 @@ BRRR_ONCE_A_TILE const V* read_lines(const T* from, i64 stride, i64 next, i64 li
 template <i64 N, class V, class T>
 BRRR_ONCE_A_TILE void write_lines(T* to, i64 stride, i64 next, i64 lines, const V* values) {
   for (i64 line = 0; line < lines; ++line) {
-    for (i64 i = 0; i < N; ++i) to[line * next + i * stride] = narrow<T>(values[line * N + i]);
+    if (stride == 1) {
+      convert_loop<T, V>(to + line * next, values + line * N, N);
+    } else {
+      for (i64 i = 0; i < N; ++i) to[line * next + i * stride] = narrow<T>(values[line * N + i]);
+    }
   }
 }
 template <i64 N>

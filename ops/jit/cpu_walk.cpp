@@ -14,12 +14,13 @@ constexpr int64_t kGroup = 8;
 constexpr int64_t kMostBytesOfTile = 512
                                      << 10;  // of a tile's arrays, which stay in the second cache
 
+constexpr int64_t kFew = 64;
+
 // The number of adjacent rows in a tile, of which some are left for several threads: it divides all
-// of them if it can be a multiple of a group. 0: it does not.
+// of them if a multiple of a group near the largest one can. 0: it does not.
 int64_t columns_of_tile(int64_t columns) {
-  constexpr int64_t kFew = 64;
-  const int64_t most = std::min(kTileElements, std::max(kFew, columns / 2));
-  for (int64_t tile = most / kGroup * kGroup; tile > 0; tile -= kGroup) {
+  const int64_t most = std::min({kTileElements, std::max(kFew, columns / 2), columns});
+  for (int64_t tile = most / kGroup * kGroup; tile > most / 2; tile -= kGroup) {
     if (columns % tile == 0) return tile;
   }
   return 0;
@@ -29,16 +30,16 @@ int64_t columns_of_tile(int64_t columns) {
 void choose_columns(CpuWalk& walk, const StridedSpace& space, int64_t elements, bool splits) {
   constexpr int64_t kWork = 1 << 14;  // elements that are worth another thread
   const int64_t columns = space.inner_size();
-  const bool is_whole = columns <= kTileElements;
+  const bool is_whole = columns <= kTileElements,
+             is_shared = !is_whole || !(splits || elements * space.count() <= kWork);
   walk.splits = splits;
-  if (!is_whole || !(walk.splits || elements * space.count() <= kWork))
-    walk.tile = columns_of_tile(columns);
-  if (walk.tile == 0 && is_whole) walk.tile = columns;
-  if (walk.tile == 0 && space.rank == 1) {
-    const int64_t tiles = (columns - 1) / kTileElements + 1;
+  if (is_shared) walk.tile = columns_of_tile(columns);
+  if (walk.tile == 0 && space.rank == 1 && is_shared && columns >= 2 * kFew) {
+    const int64_t tiles = std::max<int64_t>(2, (columns - 1) / kTileElements + 1);
     walk.tile = ((columns - 1) / tiles / kGroup + 1) * kGroup;
     walk.rest = columns % walk.tile;
   }
+  if (walk.tile == 0 && is_whole) walk.tile = columns;
   walk.splits &= walk.tile > 0;
 }
 
@@ -55,6 +56,29 @@ int64_t bytes_of_tile(const Body& body, bool in_chunks) {
     bytes += !in_chunks ? 2 * size : is_kept || pieces::is_reduction(value) ? size : 0;
   }
   return bytes;
+}
+
+// How many lines a linear tile has.
+void choose_lines(CpuWalk& walk, const Body& body, const StridedSpace& along,
+                  const StridedSpace& across, bool has_one_block) {
+  const int64_t elements = walk.by_columns ? across.count() : walk.tile;
+  walk.lines = std::min(kTileElements / walk.tile, across.inner_size());
+  if (!walk.by_columns && walk.lines > kGroup) walk.lines -= walk.lines % kGroup;
+  // Accumulators of columns take four lines at a time.
+  if (walk.by_columns) walk.lines = std::min(std::max<int64_t>(walk.lines, 4), across.inner_size());
+  walk.lines = std::max<int64_t>(walk.lines, 1);
+  // Several passes share the arrays of all lines, where these fit.
+  if (walk.by_columns && walk.tile == along.inner_size() && across.rank == 1 && has_one_block &&
+      pieces::passes_of(body).size() > 1 &&
+      elements * walk.tile * bytes_of_tile(body, false) <= kMostBytesOfTile)
+    walk.lines = elements;
+  walk.keeps = !walk.by_columns || (elements <= walk.lines && walk.lines > 1);
+  // Lines that do not follow one another, or four of which are no whole groups, are read where
+  // they are one by one.
+  walk.in_chunks = walk.by_columns
+                       ? walk.lines > 1 && (walk.tile < along.inner_size() ||
+                                            (walk.tile % 2 && 4 * walk.tile > kTileElements))
+                       : walk.tile > kTileElements;
 }
 
 }  // namespace
@@ -98,19 +122,11 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
   }
   walk.linear = walk.tile > 0 && (walk.by_columns || reduced.rank == 1);
   if (walk.linear) {
-    walk.lines = std::min(kTileElements / walk.tile, across.inner_size());
-    if (!walk.by_columns && walk.lines > kGroup) walk.lines -= walk.lines % kGroup;
-    // Only lines that follow one another are read where they are.
-    if (walk.lines < 1 || (walk.by_columns && walk.tile < along.inner_size())) walk.lines = 1;
-    // Several passes share the arrays of all lines, where these fit.
-    if (walk.by_columns && walk.tile == along.inner_size() && across.rank == 1 &&
-        elements <= order.block && pieces::passes_of(body).size() > 1 &&
-        elements * walk.tile * bytes_of_tile(body, false) <= kMostBytesOfTile)
-      walk.lines = elements;
-    walk.keeps = !walk.by_columns || (elements <= walk.lines && walk.lines > 1);
+    choose_lines(walk, body, along, across, elements <= order.block);
     each_memory([&](int k) {
       const bool is_contiguous =
-          along.inner_stride(k) == 1 && (walk.lines == 1 || across.inner_stride(k) == walk.tile);
+          along.inner_stride(k) == 1 &&
+          (walk.lines == 1 || walk.in_chunks || across.inner_stride(k) == walk.tile);
       walk.direct |= std::uint32_t{is_contiguous} << k;
     });
   }

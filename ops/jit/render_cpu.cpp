@@ -146,17 +146,17 @@ std::string chunks(const Body& body, const TileSource& tile) {
 
 // Rows of a length that the source knows. A row is a tile: its passes leave values to later ones.
 std::string whole_rows(const Body& body, const CpuWalk& walk) {
-  const bool in_chunks = walk.linear && walk.tile > kTileElements;
   std::string buffers, text;
   KeptValues known;
   const std::vector<RowPass> passes = passes_of(body);
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const TileSource tile = tile_source(body, passes[p], p,
-                                        {"reduced", "place", in_chunks ? "here" : "base", false,
-                                         walk.linear, walk.direct, "step", false, in_chunks},
-                                        known);
+    const TileSource tile =
+        tile_source(body, passes[p], p,
+                    {"reduced", "place", walk.in_chunks ? "here" : "base", false, walk.linear,
+                     walk.direct, "step", false, walk.in_chunks},
+                    known);
     buffers += tile.buffers;
-    text += in_chunks ? chunks(body, tile) : tile.statements;
+    text += walk.in_chunks ? chunks(body, tile) : tile.statements;
     for (const int r : passes[p].reductions) {
       const std::string& values = tile.reduced.at(r);
       if (is_arg(body, r)) {
@@ -168,7 +168,7 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
                           accumulator_name(body.value(r)), r, values, walk.run,
                           half ? std::min<std::int64_t>(walk.piece, 1024) : walk.piece);
     }
-    text += (in_chunks ? "" : tile.writes) + results(body, passes[p], "");
+    text += (walk.in_chunks ? "" : tile.writes) + results(body, passes[p], "");
     if (walk.linear) known = tile.kept;
   }
   const std::size_t reads = body.reads();

@@ -146,16 +146,27 @@ std::string whole_columns(const Body& body, const CpuWalk& walk) {
     return each_row(fmt::format("  const i64 at[] = {{{}}};\n  {}",
                                 each_operand(body, "base[@] + e * kept.inner_stride(@), "), call));
   };
+  // A pass over a tile, without its reductions, in chunks of a line.
+  const auto each_line = [&](const TileSource& tile) {
+    return fmt::format(
+        "  for (i64 number = 0, all = lines; number < all; ++number) {{\n  constexpr i64 "
+        "lines = 1, n = kWidth;\n  const i64 at = number * kWidth, m = padded(n);\n  const i64 "
+        "here[] = {{{}}};\n{}{}  }}\n",
+        each_operand(body, "shift[@] + number * step[@], "), tile.statements, tile.writes);
+  };
   const std::string steps = each_operand(body, "reduced.inner_stride(@), ");
   std::string buffers, text, joined;
   KeptValues known;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
-    const TileSource tile = tile_source(
-        body, pass, p, {"kept", "line", "shift", true, true, walk.direct, "step", true}, known);
+    const TileSource tile = tile_source(body, pass, p,
+                                        {"kept", "line", walk.in_chunks ? "here" : "shift", true,
+                                         true, walk.direct, "step", true, walk.in_chunks},
+                                        known);
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_lines(body, pass, tile, walk);
-    const std::string of_tile = tile.statements + of.taken + tile.writes;
+    const std::string of_tile =
+        walk.in_chunks ? each_line(tile) + of.taken : tile.statements + of.taken + tile.writes;
     const std::string results_of_rows = each_row(results(body, pass, "[e]"));
     if (walk.keeps) {
       text += of.declared + tile.spread + of.started + of_tile + of.merged + results_of_rows;

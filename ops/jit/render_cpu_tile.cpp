@@ -164,7 +164,8 @@ class Tile {
         std::any_of(pass_.reductions.begin(), pass_.reductions.end(),
                     [&](int r) { return body_.value(r).operands[0] == value && !is_converted(r); });
     return walked_.in_chunks &&
-           (is_kept(value) || (is_reduced && !(is_in_memory(value) && pass_.outputs.empty())));
+           (is_kept(value) ||
+            (is_reduced && !(is_in_memory(value) && pass_.outputs.empty() && !walked_.has_lines)));
   }
   // Its buffer, or the chunk's part of that.
   std::string buffer_of(const std::string& name, bool of_tile) const {

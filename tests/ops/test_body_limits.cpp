@@ -161,22 +161,16 @@ struct Shape {
   Dims dims;
   unsigned reduced;
 };
-// A shape for each walk that cpu_walk may choose.
-const Shape kShapes[] = {{"pointwise", {5, 103}, 0},
-                         {"whole_rows", {5, 300}, 2},
-                         {"chunks_of_row", {3, 1031}, 2},
-                         {"lines_of_rows", {11, 43}, 2},
-                         {"rows", {2, 131100}, 2},
-                         {"whole_columns", {19, 48}, 1},
-                         {"columns", {19, 43}, 1},
-                         {"blocks_of_row", {1, 131100}, 2},
-                         {"blocks_of_columns", {43700, 3}, 1}};
-
+const Shape kShapes[] = {{"pointwise", {5, 103}, 0},        {"whole_rows", {5, 300}, 2},
+                         {"lines_of_rows", {11, 43}, 2},    {"rows", {2, 131100}, 2},
+                         {"whole_columns", {19, 48}, 1},    {"columns", {19, 43}, 1},
+                         {"blocks_of_row", {1, 131100}, 2}, {"blocks_of_columns", {43700, 3}, 1},
+                         {"chunks_of_row", {3, 1031}, 2},   {"chunks_of_columns", {9, 600}, 1}};
 const char* name_of(const Body& body, const CpuWalk& walk) {
   if (!body.reduces()) return "pointwise";
   if (walk.splits) return walk.by_columns ? "blocks_of_columns" : "blocks_of_row";
+  if (walk.in_chunks) return walk.by_columns ? "chunks_of_columns" : "chunks_of_row";
   if (walk.by_columns) return walk.tile > 0 ? "whole_columns" : "columns";
-  if (walk.linear && walk.tile > kTileElements) return "chunks_of_row";
   return walk.tile == 0 ? "rows" : walk.lines > 1 ? "lines_of_rows" : "whole_rows";
 }
 
