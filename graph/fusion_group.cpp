@@ -116,12 +116,12 @@ void bound_blocks(const Node& node, Member& member) {
   const std::vector<int64_t> sizes = sizes_of_blocks(node);
   const jit::Blocks blocks = *jit::blocks_of(node.call, sizes);
   const Dims& shape = node.outputs[0].shape;
-  std::size_t along = 0;  // the dimension of the group
+  int along = 0;  // the dimension of the group
   for (int d = 0; d < blocks.dim; ++d) along += shape[d] != 1;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
     Access& read = member.inputs[k];
     read.offset -= blocks.starts[k] * read.strides[along];
-    AffineBound bound{std::vector<int64_t>(read.strides.size(), 0), -blocks.starts[k], sizes[k]};
+    AffineBound bound{Dims::filled(read.strides.size(), 0), -blocks.starts[k], sizes[k]};
     bound.strides[along] = 1;
     read.bounds.push_back(std::move(bound));
   }
@@ -172,7 +172,7 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
   }
   std::ranges::sort(dims, std::greater(), [&](int d) { return made.strides[d]; });
   Correspondence found;
-  found.origin.assign(producer.sizes.size(), 0);
+  found.origin = Dims::filled(producer.rank(), 0);
   int64_t offset = read.offset - made.offset;
   if (offset < 0) return {};
   for (const int d : dims) {
@@ -182,7 +182,7 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
     offset %= stride;
   }
   if (offset != 0) return {};
-  std::vector<int64_t> last = found.origin;  // the last coordinates that the read reaches
+  Dims last = found.origin;  // the last coordinates that the read reaches
   for (int h = 0; h < consumer.rank(); ++h) {
     const int64_t stride = read.strides[h], size = consumer.sizes[h];
     if (stride == 0) {
@@ -231,13 +231,12 @@ namespace {
 
 // The part of a space in which a read is within its bounds, as the start and size of a range in
 // each dimension. False if the bounds are no such box.
-bool ranges_of(const Access& read, const std::vector<int64_t>& sizes, std::vector<int64_t>& lows,
-               std::vector<int64_t>& lengths) {
-  lows.assign(sizes.size(), 0);
+bool ranges_of(const Access& read, const Dims& sizes, Dims& lows, Dims& lengths) {
+  lows = Dims::filled(sizes.size(), 0);
   lengths = sizes;
   for (const AffineBound& bound : read.bounds) {
     int along = -1;
-    for (int h = 0; h < static_cast<int>(sizes.size()); ++h) {
+    for (int h = 0; h < sizes.size(); ++h) {
       if (bound.strides[h] == 0) continue;
       if (along >= 0 || bound.strides[h] != 1) return false;
       along = h;
@@ -256,27 +255,27 @@ bool ranges_of(const Access& read, const std::vector<int64_t>& sizes, std::vecto
 
 std::optional<Correspondence> correspond_within(Group& consumer, const Access& read,
                                                 const Group& producer, const Access& made) {
-  std::vector<int64_t> lows, lengths, sizes = consumer.sizes;
+  Dims lows, lengths, sizes = consumer.sizes;
   if (!ranges_of(read, sizes, lows, lengths)) return {};
   // Temporarily restricts the consumer to the ranges.
   Access cut = read;
-  for (std::size_t h = 0; h < lows.size(); ++h) cut.offset += lows[h] * read.strides[h];
+  for (int h = 0; h < lows.size(); ++h) cut.offset += lows[h] * read.strides[h];
   consumer.sizes = lengths;
   std::optional<Correspondence> c = correspond(consumer, cut, producer, made);
   if (consumer.sizes.size() != sizes.size()) {
     // One dimension was split: the first whose size has changed.
-    const auto split = static_cast<std::size_t>(std::ranges::mismatch(consumer.sizes, lengths).in2 -
-                                                lengths.begin());
+    const auto split =
+        static_cast<int>(std::ranges::mismatch(consumer.sizes, lengths).in2 - lengths.begin());
     if (lengths[split] != sizes[split]) return {};
     const int64_t inner = consumer.sizes[split + 1];
     sizes[split] /= inner;
-    sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(split) + 1, inner);
-    consumer.sizes = std::move(sizes);
+    sizes.insert(split + 1, inner);
+    consumer.sizes = sizes;
     return {};
   }
-  consumer.sizes = std::move(sizes);
+  consumer.sizes = sizes;
   if (!c) return {};
-  for (std::size_t h = 0; h < lows.size(); ++h) {
+  for (int h = 0; h < lows.size(); ++h) {
     const DimStep& step = c->steps[h];
     if (step.dim >= 0) c->origin[step.dim] -= step.factor * lows[h];
   }
@@ -286,12 +285,12 @@ std::optional<Correspondence> correspond_within(Group& consumer, const Access& r
 void pull(Group& producer, const Correspondence& c, const Group& consumer,
           const std::vector<AffineBound>& bounds) {
   producer.each_access([&](Access& access) {
-    access.each_function([&](std::vector<int64_t>& of, int64_t& offset) {
-      std::vector<int64_t> strides;
+    access.each_function([&](Dims& of, int64_t& offset) {
+      Dims strides;
       for (const DimStep& step : c.steps)
         strides.push_back(step.dim < 0 ? 0 : step.factor * of[step.dim]);
-      for (std::size_t d = 0; d < c.origin.size(); ++d) offset += c.origin[d] * of[d];
-      of = std::move(strides);
+      for (int d = 0; d < c.origin.size(); ++d) offset += c.origin[d] * of[d];
+      of = strides;
     });
     access.bounds.insert(access.bounds.end(), bounds.begin(), bounds.end());
   });
@@ -316,9 +315,9 @@ bool spread(Group& group, const Access& read, const Group& product, const Access
   if (std::ranges::count_if(factor.strides, [](int64_t s) { return s != 0; }) != group.rank())
     return false;
   group.each_access([&](Access& access) {
-    std::vector<int64_t> strides(product.sizes.size(), 0);
+    Dims strides = Dims::filled(product.rank(), 0);
     for (std::size_t h = 0; h < of.size(); ++h) strides[of[h]] = access.strides[h];
-    access.strides = std::move(strides);
+    access.strides = strides;
   });
   group.sizes = product.sizes;
   group.reduced = product.reduced;
@@ -436,10 +435,10 @@ bool push(Group& consumer, Correspondence c, Group& producer) {
     if (consumer.reduces() && consumer.reduced[h] != along_row) return false;
   }
   consumer.each_access([&](Access& access) {
-    access.each_function([&](std::vector<int64_t>& function, int64_t&) {
-      std::vector<int64_t> strides(producer.sizes.size(), 0);
+    access.each_function([&](Dims& function, int64_t&) {
+      Dims strides = Dims::filled(producer.rank(), 0);
       for (std::size_t h = 0; h < of.size(); ++h) strides[of[h]] = function[h];
-      function = std::move(strides);
+      function = strides;
     });
   });
   consumer.sizes = producer.sizes;

@@ -13,7 +13,7 @@ namespace brrr::graph {
 // An affine function of the coordinates of a group's space. An access has elements where its value
 // is in [0, size).
 struct AffineBound {
-  std::vector<std::int64_t> strides;
+  Dims strides;
   std::int64_t offset = 0, size = 0;
 
   friend bool operator==(const AffineBound&, const AffineBound&) = default;
@@ -23,7 +23,7 @@ struct AffineBound {
 struct Access {
   int buffer = -1;
   DType dtype = DType::f32;
-  std::vector<std::int64_t> strides;
+  Dims strides;
   std::int64_t offset = 0;
   // Inputs: where any bound is violated the value is zero, and memory is not read. The first bound
   // belongs to the call's own block (jit::is_made_of_blocks).
@@ -49,15 +49,15 @@ struct Member {
 };
 
 struct Group {
-  std::vector<std::int64_t> sizes;
+  Dims sizes;
   std::vector<bool> reduced;
   std::vector<Member> members;  // in the order of the graph
 
-  int rank() const { return static_cast<int>(sizes.size()); }
+  int rank() const { return sizes.size(); }
   bool reduces() const { return std::ranges::find(reduced, true) != reduced.end(); }
   std::int64_t count(bool of_reduced) const {
     std::int64_t n = 1;
-    for (std::size_t d = 0; d < sizes.size(); ++d) n *= reduced[d] == of_reduced ? sizes[d] : 1;
+    for (int d = 0; d < rank(); ++d) n *= reduced[d] == of_reduced ? sizes[d] : 1;
     return n;
   }
   template <class F>
@@ -70,35 +70,32 @@ struct Group {
   }
   // Joins dimensions d and d + 1 if every access traverses them as one dimension.
   bool join(int d) {
-    const std::size_t at = static_cast<std::size_t>(d);
-    bool joint = reduced[at] == reduced[at + 1];
+    bool joint = reduced[d] == reduced[d + 1];
     const auto each_strides = [this](auto f) {
       each_access([&](Access& access) {
-        access.each_function(
-            [&](std::vector<std::int64_t>& strides, std::int64_t&) { f(strides); });
+        access.each_function([&](Dims& strides, std::int64_t&) { f(strides); });
       });
     };
-    each_strides([&](const std::vector<std::int64_t>& strides) {
-      joint &= strides[at] == strides[at + 1] * sizes[at + 1];
-    });
+    each_strides(
+        [&](const Dims& strides) { joint &= strides[d] == strides[d + 1] * sizes[d + 1]; });
     if (!joint) return false;
-    each_strides([&](std::vector<std::int64_t>& strides) { strides.erase(strides.begin() + d); });
-    sizes[at + 1] *= sizes[at];
-    sizes.erase(sizes.begin() + d);
+    each_strides([&](Dims& strides) { strides.erase(d); });
+    sizes[d + 1] *= sizes[d];
+    sizes.erase(d);
     reduced.erase(reduced.begin() + d);
     return true;
   }
   // Splits dimension d into two, of which the inner one has `inner` elements.
   void split(int d, std::int64_t inner) {
     each_access([&](Access& access) {
-      access.each_function([&](std::vector<std::int64_t>& strides, std::int64_t&) {
+      access.each_function([&](Dims& strides, std::int64_t&) {
         const std::int64_t stride = strides[d];
         strides[d] = stride * inner;
-        strides.insert(strides.begin() + d + 1, stride);
+        strides.insert(d + 1, stride);
       });
     });
     sizes[d] /= inner;
-    sizes.insert(sizes.begin() + d + 1, inner);
+    sizes.insert(d + 1, inner);
     reduced.insert(reduced.begin() + d + 1, reduced[d]);
   }
 };
@@ -123,8 +120,8 @@ struct DimStep {
 };
 
 struct Correspondence {
-  std::vector<DimStep> steps;        // of each dimension of the consumer
-  std::vector<std::int64_t> origin;  // where the read begins, by dimension of the producer
+  std::vector<DimStep> steps;  // of each dimension of the consumer
+  Dims origin;                 // where the read begins, by dimension of the producer
 };
 
 // How `read`, over the space of `consumer`, traverses the elements that `made` writes over the

@@ -16,7 +16,7 @@ namespace {
 
 using std::int64_t;
 
-jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& strides) {
+jit::Body::Scope scope_of(const Group& group, const Dims& strides) {
   bool row = false, column = false;
   for (int d = 0; d < group.rank(); ++d) {
     if (strides[d] != 0) (group.reduced[d] ? column : row) = true;
@@ -107,10 +107,8 @@ int number_of(FusedKernel& kernel, int64_t number) {
   return kernel.spec->body.add_scalar(DType::i64);
 }
 
-int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
-             const std::vector<int64_t>& strides) {
-  const auto known =
-      std::ranges::find(reads.coordinates, strides, &std::pair<std::vector<int64_t>, int>::first);
+int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Dims& strides) {
+  const auto known = std::ranges::find(reads.coordinates, strides, &std::pair<Dims, int>::first);
   if (known != reads.coordinates.end()) return known->second;
   const int index = kernel.spec->body.add_index(scope_of(group, strides));
   kernel.spec->coordinates.emplace_back(strides);

@@ -26,15 +26,14 @@ struct BodyReads {
     int index, low, high;
   };
   std::vector<std::pair<Access, int>> inputs;
-  std::vector<std::pair<std::vector<std::int64_t>, int>> coordinates;  // by their strides
+  std::vector<std::pair<Dims, int>> coordinates;  // by their strides
   std::vector<BodyBound> bounds;
 };
 
 // The body value of an i64 number, which becomes an argument of the kernel.
 int number_of(FusedKernel& kernel, std::int64_t number);
 // The value of the coordinate with these strides that is 0 at the space's origin.
-int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
-             const std::vector<std::int64_t>& strides);
+int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Dims& strides);
 // The value of a coordinate.
 int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
                   const Access& coordinate);

@@ -165,7 +165,7 @@ std::optional<Group> Fusion::rows_with_columns(int rows, int columns) {
     for (int d = group->rank() - 2; d >= 0; --d) group->join(d);
   }
   if (merged.sizes != more.sizes || !merged.reduced.back()) return {};
-  for (std::size_t d = 0; d < merged.sizes.size(); ++d) {
+  for (int d = 0; d < merged.rank(); ++d) {
     if (merged.reduced[d] == more.reduced[d]) return {};
   }
   // A product reduces columns of a factor for less.

@@ -16,9 +16,9 @@ namespace {
 // Whether each element of the space is at a place of its own, so that a read by the same strides
 // reads in each step what this step writes.
 bool has_place_for_each(const Access& access, const Group& group) {
-  for (std::size_t d = 0; d < group.sizes.size(); ++d) {
+  for (int d = 0; d < group.rank(); ++d) {
     if (access.strides[d] <= 0) return false;
-    for (std::size_t e = 0; e < d; ++e) {
+    for (int e = 0; e < d; ++e) {
       if (access.strides[d] == access.strides[e]) return false;
     }
   }
