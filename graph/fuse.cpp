@@ -126,7 +126,7 @@ bool Fusion::is_made_early(int producer, int consumer) const {
 
 std::optional<Fusion::MergedKernel> Fusion::kernel_of_merged(int producer, int consumer) {
   if (are_over_one_space(producer, consumer)) {
-    const std::optional<Summary> merged = merged_summary(producer, consumer);
+    const std::optional<MergedSummary> merged = merged_summary(producer, consumer);
     if (!merged) return {};
     return MergedKernel{merged->work, merged->mixes};
   }

@@ -189,7 +189,7 @@ class Fusion {
       std::int64_t bytes = 0, conversions = 0;
       bool full = false;  // an output: each element of the space has a value and a place of its own
     };
-    std::vector<Operand> inputs, outputs;
+    std::vector<Operand> inputs = {}, outputs = {};
     // Only pointwise calls and reductions of rows, none of which depends on coordinates or order.
     bool regular = false;
     std::size_t values = 0, scalars = 0;  // of the body, without inputs
@@ -203,10 +203,15 @@ class Fusion {
   // Whether both are regular, at most one reduces, and the consumer reads each element where the
   // producer writes it.
   bool are_over_one_space(int producer, int consumer) const;
-  // The summary of two such groups together; none if they must not merge.
-  std::optional<Summary> merged_summary(int producer, int consumer);
+  // The operands of two such groups together, and their work; none if they must not merge.
+  struct MergedSummary {
+    std::vector<const Summary::Operand*> inputs, outputs;
+    Work work;
+    bool mixes = false;
+  };
+  std::optional<MergedSummary> merged_summary(int producer, int consumer);
   bool may_reduce_together(int producer, int consumer);
-  void merge_over_one_space(int producer, int consumer, Summary merged);
+  void merge_over_one_space(int producer, int consumer, const MergedSummary& merged);
 
   // Merges recomputed calls whose results must be in memory (for a product) into a kernel that
   // reads the same operands.
@@ -330,11 +335,12 @@ class Fusion {
   bool is_needed(int node, int output, const Inside& inside) const {
     const Value& value = graph_.nodes[node].outputs[output];
     if (!graph_.is_temporary(value.buffer) || flow_.escapes(value.buffer)) return true;
+    const bool is_only_one = graph_.nodes[node].outputs.size() == 1;
     return std::ranges::any_of(dependences_.readers[node], [&](int reader) {
       if (inside(reader)) return false;
-      return std::ranges::any_of(graph_.nodes[reader].inputs, [&](const Value& in) {
-        return in.buffer == value.buffer && may_overlap(in.region(), value.region());
-      });
+      return is_only_one || std::ranges::any_of(graph_.nodes[reader].inputs, [&](const Value& in) {
+               return in.buffer == value.buffer && may_overlap(in.region(), value.region());
+             });
     });
   }
 

@@ -157,20 +157,20 @@ Work merged_work(const Work& from, const Work& to, const Operands& inputs,
   work.draws += to.draws;
   work.bytes = work.conversions = 0;
   for (const Operands* operands : {&inputs, &outputs}) {
-    for (const auto& operand : *operands) {
-      work.bytes += operand.bytes;
-      work.conversions += operand.conversions;
+    for (const auto* operand : *operands) {
+      work.bytes += operand->bytes;
+      work.conversions += operand->conversions;
     }
   }
   const auto first =
-      std::ranges::min_element(outputs, {}, [](const auto& output) { return output.source.node; });
-  work.wide = first->access.dtype == f64;
+      std::ranges::min_element(outputs, {}, [](const auto* output) { return output->source.node; });
+  work.wide = (*first)->access.dtype == f64;
   return work;
 }
 
 }  // namespace
 
-std::optional<Fusion::Summary> Fusion::merged_summary(int producer, int consumer) {
+std::optional<Fusion::MergedSummary> Fusion::merged_summary(int producer, int consumer) {
   if (!may_reduce_together(producer, consumer)) return {};
   const Summary &from = summaries_[producer], &to = summaries_[consumer];
   constexpr std::size_t kOperandsOfCall = 4;  // that take as long as a call of a built group
@@ -188,38 +188,42 @@ std::optional<Fusion::Summary> Fusion::merged_summary(int producer, int consumer
   const auto inside = [&](int node) {
     return group_of_[node] == producer || group_of_[node] == consumer;
   };
-  Summary merged;
-  merged.regular = true;
-  merged.inputs = from.inputs;
+  MergedSummary merged;
+  for (const Summary::Operand& input : from.inputs) merged.inputs.push_back(&input);
   for (const Summary::Operand& input : to.inputs) {
     const bool known = std::ranges::find(from.inputs, input.access, &Summary::Operand::access) !=
                        from.inputs.end();
     const bool made = input.source.node >= 0 && group_of_[input.source.node] == producer;
-    if (!known && !made) merged.inputs.push_back(input);
+    if (!known && !made) merged.inputs.push_back(&input);
   }
   for (const Summary::Operand& output : from.outputs) {
     if (is_needed(output.source.node, output.source.output, inside))
-      merged.outputs.push_back(output);
+      merged.outputs.push_back(&output);
   }
-  std::ranges::copy(to.outputs, std::back_inserter(merged.outputs));
-  merged.values = from.values + to.values;
-  merged.scalars = from.scalars + to.scalars;
-  if (const auto why =
-          over_limits(merged.inputs.size() + merged.outputs.size(),
-                      merged.inputs.size() + merged.values, merged.scalars, merged.outputs.empty()))
+  for (const Summary::Operand& output : to.outputs) merged.outputs.push_back(&output);
+  if (const auto why = over_limits(merged.inputs.size() + merged.outputs.size(),
+                                   merged.inputs.size() + from.values + to.values,
+                                   from.scalars + to.scalars, merged.outputs.empty()))
     return too_many(*why);
   merged.work = merged_work(from.work, to.work, merged.inputs, merged.outputs);
   const Group& space = groups_[groups_[producer].reduces() ? producer : consumer];
   if (space.reduces()) {
     FusedKernel kernel{std::make_shared<BodySpec>(space_of(space)), {}, {}};
-    for (const Summary::Operand& input : merged.inputs) kernel.inputs.push_back(input.value);
-    for (const Summary::Operand& output : merged.outputs) kernel.outputs.push_back(output.value);
+    for (const Summary::Operand* input : merged.inputs) kernel.inputs.push_back(input->value);
+    for (const Summary::Operand* output : merged.outputs) kernel.outputs.push_back(output->value);
     merged.mixes = mixes_directions(kernel);
   }
   return merged;
 }
 
-void Fusion::merge_over_one_space(int producer, int consumer, Summary merged) {
+void Fusion::merge_over_one_space(int producer, int consumer, const MergedSummary& merged) {
+  Summary summary{.regular = true,
+                  .values = summaries_[producer].values + summaries_[consumer].values,
+                  .scalars = summaries_[producer].scalars + summaries_[consumer].scalars,
+                  .work = merged.work,
+                  .mixes = merged.mixes};
+  for (const Summary::Operand* input : merged.inputs) summary.inputs.push_back(*input);
+  for (const Summary::Operand* output : merged.outputs) summary.outputs.push_back(*output);
   Group group = std::move(groups_[consumer]);
   std::vector<Member> members;
   members.reserve(group.members.size() + groups_[producer].members.size());
@@ -232,7 +236,7 @@ void Fusion::merge_over_one_space(int producer, int consumer, Summary merged) {
   if (groups_[producer].reduces()) group.reduced = groups_[producer].reduced;
   work_[consumer] = merged.work;
   mixes_[consumer] = merged.mixes;
-  summaries_[consumer] = std::move(merged);
+  summaries_[consumer] = std::move(summary);
   take_place(consumer, producer, std::move(group));
 }
 
