@@ -273,25 +273,28 @@ ArenaLayout first_fit_by_birth(std::vector<PlannedBlock> blocks, std::size_t buf
 // Each block takes the lowest gap between those before it in the list that it may not alias.
 ArenaLayout first_fit(std::span<const PlannedBlock> blocks, const MayAlias& may_alias,
                       std::size_t buffers) {
-  ArenaLayout layout(buffers);
-  std::vector<const PlannedBlock*> placed;  // by offset
-  const auto offset_of = [&](const PlannedBlock* block) {
-    return static_cast<std::size_t>(layout.offsets[block->buffer]);
+  struct Placed {
+    LiveRange range;
+    std::size_t begin, end;
+    int buffer;
   };
+  ArenaLayout layout(buffers);
+  std::vector<Placed> placed;  // by offset
   for (const PlannedBlock& block : blocks) {
     std::size_t offset = 0;
-    for (const PlannedBlock* other : placed) {
-      if (!block.range.overlaps(other->range)) {
-        const bool earlier = block.range.last < other->range.first;
-        if (!may_alias || may_alias(earlier ? block.buffer : other->buffer,
-                                    earlier ? other->buffer : block.buffer))
+    for (const Placed& other : placed) {
+      if (!block.range.overlaps(other.range)) {
+        if (!may_alias) continue;
+        const bool earlier = block.range.last < other.range.first;
+        if (may_alias(earlier ? block.buffer : other.buffer, earlier ? other.buffer : block.buffer))
           continue;
       }
-      if (offset + block.bytes <= offset_of(other)) break;
-      offset = std::max(offset, offset_of(other) + other->bytes);
+      if (offset + block.bytes <= other.begin) break;
+      offset = std::max(offset, other.end);
     }
     layout.put(block, offset);
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, offset_of), &block);
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin),
+                  {block.range, offset, offset + block.bytes, block.buffer});
   }
   return layout;
 }

@@ -118,6 +118,7 @@ bool may_overlap(const Region& a, const Region& b) {
   if (!has_elements(a) || !has_elements(b)) return false;
   const Extent x = extent_of(a), y = extent_of(b);
   if (x.high <= y.low || y.high <= x.low) return false;
+  if (x.low == y.low || x.high == y.high) return true;  // they share their first or last byte
   // Every distance between elements of the two is this one and a multiple of `common`.
   std::int64_t distance = y.high - b.element - x.low, common = 0;
   for (const Region* region : {&a, &b}) {
