@@ -4,7 +4,6 @@
 #include <bit>
 #include <iterator>
 #include <numeric>
-#include <optional>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion_group.h"
@@ -491,17 +490,16 @@ Rewritten RematSearch::rewritten(const RematCandidate& candidate) const {
   return result;
 }
 
-Simulation RematSearch::simulate(const Graph& graph, bool in_detail) const {
-  std::optional<Graph> fused;
-  if (options_.fuse) options_.fuse(fused.emplace(graph));
-  const Graph& run = fused ? *fused : graph;
-  work_ += kWorkOfCall * static_cast<std::int64_t>(graph.nodes.size()) + run.fusion_work;
+Simulation RematSearch::simulate(Graph graph, bool in_detail) const {
+  const auto calls = static_cast<std::int64_t>(graph.nodes.size());
+  if (options_.fuse) options_.fuse(graph);
+  work_ += kWorkOfCall * calls + graph.fusion_work;
   ++plans_;
-  const Plan plan = make_plan(run, options_.plan);
+  const Plan plan = make_plan(graph, options_.plan);
   Simulation simulation;
-  simulation.picoseconds = time_of(run, ceilings_);
+  simulation.picoseconds = time_of(graph, ceilings_);
   simulation.peak_bytes = plan.arena_bytes;
-  if (in_detail) describe_memory(run, options_.plan, plan, simulation);
+  if (in_detail) describe_memory(graph, options_.plan, plan, simulation);
   return simulation;
 }
 

@@ -46,7 +46,7 @@ class RematSearch {
   Rewritten rewritten(const RematCandidate& candidate) const;
 
   // `in_detail`: also computes the facts that only reports print.
-  Simulation simulate(const Graph& graph, bool in_detail = false) const;
+  Simulation simulate(Graph graph, bool in_detail = false) const;
 
   // The longest time that min_cut accepts in exchange for less memory: predictions within 1 % count
   // as equal, and a step no slower than with every value kept is always acceptable.

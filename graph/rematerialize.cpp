@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace brrr::graph {
 namespace {
@@ -25,12 +26,12 @@ class Rewrite {
 
   Rewritten run() {
     to_ = from_;
-    to_.nodes.clear();
-    for (const Node& node : from_.nodes)
-      recomputation_ = std::max(recomputation_, node.recomputation);
-    for (std::size_t i = 0; i < from_.nodes.size(); ++i) {
+    std::vector<Node> nodes = std::exchange(to_.nodes, {});
+    to_.nodes.reserve(2 * nodes.size());
+    for (const Node& node : nodes) recomputation_ = std::max(recomputation_, node.recomputation);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
       const int call = static_cast<int>(i);
-      Node node = from_.nodes[i];
+      Node& node = nodes[i];
       if (partition_.is_forward(call)) {
         current_ = segment_[i];
       } else {
