@@ -43,7 +43,7 @@ void Fusion::group() {
                  is_made_in_place(graph_, node) ||
                  (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
                  (graph_.device.is_cpu() && is_moved_by_own_kernel(node));
-    work_[i] = work_of(node, graph_.device);
+    work_[i] = work_of_call_[i] = work_of(node, graph_.device);
     if (opaque_[i]) {
       groups_[i].members.push_back({i, {}, {}});
       continue;
@@ -513,7 +513,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
       if (is_needed(member.node, static_cast<int>(o), inside))
         stored.emplace_back(&member.outputs[o], value);
     }
-    add_work(spec, work_of(node, graph_.device));
+    add_work(spec, work_of_call_[member.node]);
     body.name += body.name.empty() ? "fused" : "";
   }
   if (body.contraction() >= 0) jit::load_factors_per_element(body);

@@ -54,6 +54,7 @@ class Fusion {
         paired_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
         ceilings_(ceilings_for(graph)),
+        work_of_call_(graph.nodes.size()),
         work_(graph.nodes.size()),
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
@@ -404,6 +405,7 @@ class Fusion {
   std::vector<Group> paired_;
   std::vector<bool> opaque_;  // groups that cannot merge
   Ceilings ceilings_;
+  std::vector<Work> work_of_call_;
   std::vector<Work> work_;    // of the kernel of a group
   std::vector<bool> mixes_;   // by group: mixes_directions of its kernel
   std::vector<int> version_;  // of a group: merges so far

@@ -1,5 +1,6 @@
 // Merges independent groups that read the same elements, so that these are read once.
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <set>
@@ -46,8 +47,12 @@ Fusion::Pairs Fusion::neighbours_with_reductions() const {
 }
 
 void Fusion::merge_siblings() {
+  // Pairs that stay apart, with their versions.
+  std::set<std::array<int, 4>> apart;
   for (const auto& [one, other] : neighbours_with_reductions()) {
-    if (!is_live(one) || !is_live(other)) continue;
+    if (!is_live(one) || !is_live(other) ||
+        !apart.insert({one, other, version_[one], version_[other]}).second)
+      continue;
     if (is_made_early(one, other) || is_made_early(other, one)) continue;
     std::optional<Group> merged = side_by_side(one, other);
     if (merged) replace(one, other, std::move(*merged));
