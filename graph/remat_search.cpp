@@ -217,17 +217,31 @@ void RematSearch::keep_affordable(std::vector<RematCandidate>& candidates) const
   candidates = std::move(kept);
 }
 
-// Drops the last candidates if there is no time for all, but for the first two of the search.
+// Candidates with equal plans are planned once. Drops those for which there is no time, but for the
+// first two of the search.
 void RematSearch::measure_all(std::vector<RematCandidate>& candidates) const {
+  std::vector<RematCandidate> fresh;
+  for (const RematCandidate& each : candidates) {
+    if (measured_.try_emplace(each.plan()).second) fresh.push_back(each);
+  }
   if (options_.fuse) {
     const std::size_t least = plans_ == 1 ? 2 : 0;
-    candidates.resize(std::min(candidates.size(), std::max(affordable(candidates.size()), least)));
+    const std::size_t most = std::max(affordable(fresh.size()), least);
+    for (; fresh.size() > most; fresh.pop_back()) measured_.erase(fresh.back().plan());
   }
-  in_parallel(candidates, [this](RematCandidate& each) {
+  in_parallel(fresh, [this](RematCandidate& each) {
     const Simulation simulation = simulate(rewritten(each).graph);
     each.picoseconds = simulation.picoseconds;
     each.peak_bytes = simulation.peak_bytes;
   });
+  for (const RematCandidate& each : fresh)
+    measured_[each.plan()] = {each.picoseconds, each.peak_bytes};
+  const auto dropped = std::ranges::find_if(candidates, [this](RematCandidate& each) {
+    const auto known = measured_.find(each.plan());
+    if (known != measured_.end()) std::tie(each.picoseconds, each.peak_bytes) = known->second;
+    return known == measured_.end();
+  });
+  candidates.erase(dropped, candidates.end());
 }
 
 int RematSearch::segments_of_layers() const {

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,10 @@ struct RematCandidate {
   // recomputed value were written to memory.
   std::int64_t picoseconds = 0, traffic = 0, stores = 0;
   std::size_t peak_bytes = 0;
+
+  // What its plan follows from.
+  using PlanKey = std::tuple<std::vector<bool>, int, bool, bool>;
+  PlanKey plan() const { return {recomputed, segments, own_copies, least_memory}; }
 };
 
 class RematSearch {
@@ -111,6 +117,8 @@ class RematSearch {
   const RematOptions& options_;
   const Ceilings ceilings_;
   const Partition partition_;
+  // Picoseconds and bytes of the peak.
+  mutable std::map<RematCandidate::PlanKey, std::pair<std::int64_t, std::size_t>> measured_;
   mutable std::atomic<std::int64_t> work_ = 0;
   mutable std::atomic<int> plans_ = 0;  // that were fused
   mutable bool ended_early_ = false;
