@@ -155,12 +155,16 @@ class Fusion {
   }
   int first_call(int group) const {
     int first = static_cast<int>(groups_.size());
-    each_call(group, [&](int call) { first = std::min(first, call); });
+    for (const Group* of : {&groups_[group], &paired_[group]}) {
+      if (!of->members.empty()) first = std::min(first, of->members.front().node);
+    }
     return first;
   }
   int last_call(int group) const {
     int last = -1;
-    each_call(group, [&](int call) { last = std::max(last, call); });
+    for (const Group* of : {&groups_[group], &paired_[group]}) {
+      if (!of->members.empty()) last = std::max(last, of->members.back().node);
+    }
     return last;
   }
 
