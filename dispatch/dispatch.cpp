@@ -50,7 +50,8 @@ void check_output_memory(const Call& call, const Tensor& output) {
   }
 }
 
-void check_disjoint_outputs(const Call& call, const Tensor& one, const Tensor& other) {
+[[gnu::noinline]] void check_disjoint_outputs(const Call& call, const Tensor& one,
+                                              const Tensor& other) {
   if (one.shares_storage_with(other) && may_overlap(region_of(one), region_of(other))) {
     fail("[{}] expected outputs that do not overlap, got {} and {} in one storage",
          op_info(call.op).name, one.describe(), other.describe());

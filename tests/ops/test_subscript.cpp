@@ -99,8 +99,7 @@ TEST_CASE("indices that are not there are refused", "[subscript]") {
   CHECK(error_of([&] { scalar_tensor(1)[0]; }) ==
         "[index] expected at most 0 indices and one ellipsis for f32[], got 1 and 0");
   CHECK(error_of([&] { x[Slice{.step = 0}]; }) == "[index] expected a step of at least 1, got 0");
-  CHECK(error_of([&] { Tensor()[0]; }) ==
-        "[index] expected a tensor, got an undefined one");
+  CHECK(error_of([&] { Tensor()[0]; }) == "[index] expected a tensor, got an undefined one");
   CHECK(error_of([&] { select(x, 1, 4); }) ==
         "[select] expected an index in [-4, 4) for dimension 1 of f32[3, 4], got 4");
 }
@@ -147,7 +146,7 @@ TEST_CASE("an integer tensor as index picks rows, a bool tensor those where it i
           x[tensor<bool>({true, false})];
         }) == "[index] expected a mask of the first dimensions of f32[3, 2], got bool[2]");
   CHECK(error_of([&] { x[Tensor()]; }) ==
-        "[index] expected a tensor, got an undefined one");
+        "[index] expected a tensor, got an undefined one as operand 1");
 }
 
 TEST_CASE("narrow counts a negative start from the end", "[subscript]") {
