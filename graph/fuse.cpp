@@ -210,40 +210,6 @@ bool Fusion::is_factor_copy(const Group& group) const {
          });
 }
 
-int Fusion::furthest_before(int call) const {
-  for (;;) {
-    const int furthest = furthest_.up_to(call);
-    if (furthest <= call) return call;
-    call = furthest;
-  }
-}
-
-bool Fusion::has_path_between(int from, int to) {
-  std::vector<int> stack;
-  int visited = 0;
-  ++search_;
-  const int last = furthest_before(last_call(to));
-  const auto expand = [&](int group, bool first) {
-    each_call(group, [&](int call) {
-      for (const int next : dependences_.successors[call]) {
-        const int of = group_of_[next];
-        if (of == group || (first && of == to) || seen_[of] == search_) continue;
-        if (first_call(of) > last) continue;
-        seen_[of] = search_;
-        stack.push_back(of);
-      }
-    });
-  };
-  expand(from, true);
-  while (!stack.empty()) {
-    const int group = stack.back();
-    stack.pop_back();
-    if (group == to || ++visited > kMostVisited) return true;
-    expand(group, false);
-  }
-  return false;
-}
-
 std::optional<Group> Fusion::merged_of(int producer, int consumer) {
   if (groups_[producer].members.size() + groups_[consumer].members.size() >
       static_cast<std::size_t>(kMostMembers))

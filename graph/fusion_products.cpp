@@ -160,6 +160,46 @@ Fusion::Pairs Fusion::readers_of_one_factor(const std::vector<int>& products) {
   return pairs;
 }
 
+int Fusion::furthest_before(int call) const {
+  for (;;) {
+    const int furthest = furthest_.up_to(call);
+    if (furthest <= call) return call;
+    call = furthest;
+  }
+}
+
+bool Fusion::has_path_between(int from, int to) {
+  struct End {
+    int mark;
+    const std::vector<std::vector<int>>& next;
+    std::vector<int> left;  // groups whose neighbours were not visited
+  };
+  End after{++search_, dependences_.successors, {from}};
+  End before{++search_, dependences_.predecessors, {to}};
+  seen_[from] = after.mark, seen_[to] = before.mark;
+  const int last = furthest_before(last_call(to));
+  const auto meets = [&](End& end, const End& other) {
+    const int group = end.left.back();
+    end.left.pop_back();
+    bool met = false;
+    each_call(group, [&](int call) {
+      for (const int next : end.next[call]) {
+        const int of = group_of_[next];
+        if ((group == from && of == to) || (group == to && of == from) || seen_[of] == end.mark ||
+            first_call(of) > last)
+          continue;
+        met |= seen_[of] == other.mark;
+        seen_[of] = end.mark;
+        end.left.push_back(of);
+      }
+    });
+    return met;
+  };
+  for (int visited = 0; !after.left.empty() && !before.left.empty(); ++visited)
+    if (visited > kMostVisited || meets(after, before) || meets(before, after)) return true;
+  return false;
+}
+
 bool Fusion::is_independent(int one, int other) {
   const auto precedes = [&](int from, int to) {
     bool direct = false;
