@@ -496,7 +496,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     return reject(WhyNotFused::matrix_product);
   if (!has_schedule(graph_.device, spec, strides_of(kernel))) return reject(WhyNotFused::no_kernel);
   // To compute a function again takes longer than to pass its value through the CPU's caches.
-  if (repeats_functions(graph_.device, spec, strides_of(kernel)))
+  if (!graph_.has_policy && repeats_functions(graph_.device, spec, strides_of(kernel)))
     return reject(WhyNotFused::recomputes);
   return kernel;
 }

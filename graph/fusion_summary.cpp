@@ -115,7 +115,9 @@ bool Fusion::are_over_one_space(int producer, int consumer) const {
     return false;
   if (from.reduces() || to.reduces()) {
     // Only a body tells whether its passes compute functions again.
-    if (graph_.device.is_cpu() && made.work.functions + read.work.functions > 0) return false;
+    if (graph_.device.is_cpu() && !graph_.has_policy &&
+        made.work.functions + read.work.functions > 0)
+      return false;
     // Results per element stay such if rows are told from columns.
     const auto is_full = [](const Summary::Operand& output) { return output.full; };
     if (!std::ranges::all_of((from.reduces() ? read : made).outputs, is_full)) return false;

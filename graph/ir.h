@@ -182,6 +182,7 @@ struct Graph {
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
   std::set<int> apart;           // calls, by number, that run in kernels of their own
+  bool has_policy = false;       // rematerialization decides what it keeps
   bool least_memory = false;     // fusion does not extend lifetimes to save time
 
   // A contiguous value in a new temporary.

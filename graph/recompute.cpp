@@ -56,13 +56,14 @@ class Recomputation {
   const Node& node(int call) const { return graph_.nodes[call]; }
   int64_t bytes(int buffer) const { return static_cast<int64_t>(graph_.buffers[buffer].bytes); }
 
-  // On the CPU a function such as exp takes longer than to pass its value through the caches.
+  // On the CPU a function such as exp takes longer than to pass its value through the caches: only
+  // a policy that saves memory computes it again.
   bool is_cheap(const Node& node) const {
     const OpInfo& op = op_info(node.call.op);
     return jit::has_values(op) && op.kind != OpKind::reduction &&
            op.algebra != Algebra::contraction && !node.call.in_place && op.effect == Effect::pure &&
            node.outputs.size() == 1 && is_whole(graph_, node.outputs[0]) &&
-           !(graph_.device.is_cpu() && functions_of(node.call, 1) > 0);
+           (!graph_.device.is_cpu() || graph_.has_policy || functions_of(node.call, 1) == 0);
   }
 
   // Whether a buffer is stored to memory, by the decisions so far.

@@ -167,6 +167,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Choice& choice
 
 RematReport rematerialize(Graph& graph, const RematOptions& options) {
   if (!graph.refused_mark.empty()) fail("{}", graph.refused_mark);
+  graph.has_policy = true;
   RematReport report;
   report.policy = options.policy;
   Choice choice(graph, options);
