@@ -359,9 +359,8 @@ bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) c
 bool Fusion::is_worth_rows(const Group& producer, const Group& consumer) const {
   constexpr int64_t kShort = 8192;
   // Blocks of rows fill a GPU; a thread of the CPU takes whole rows, too, where it reduces them.
-  const int64_t threads = num_threads(), rows = !graph_.device.is_cpu() ? 64
-                                                : threads == 1          ? 1
-                                                                        : 2 * threads;
+  int64_t rows = 64;
+  if (graph_.device.is_cpu()) rows = num_threads() == 1 ? 1 : 2 * num_threads();
   const bool per_element = consumer.count(false) * consumer.count(true) > producer.count(false);
   return !per_element || producer.count(false) >= rows || producer.count(true) <= kShort;
 }

@@ -37,7 +37,7 @@ class CpuBodyKernel final : public BodyKernel {
     std::vector<Dims> strides;
     for (const Tensor& each : inputs) strides.push_back(strides_of(each));
     for (const Tensor& each : of.outputs) strides.push_back(strides_of(each));
-    by_ = walk_of(*spec_, strides);
+    layout_ = walk_of(*spec_, strides);
     grain_ = {rows_of(kShared), rows_of(kWoken)};
   }
 
@@ -45,20 +45,20 @@ class CpuBodyKernel final : public BodyKernel {
   static constexpr std::int64_t kShared = 4096, kWoken = 16384;
   std::int64_t rows_of(std::int64_t elements) const {
     constexpr std::int64_t kColumns = 64;
-    const std::int64_t rows = std::max<std::int64_t>(1, elements / by_.reduced.count());
-    if (!by_.walk.by_columns) return rows;
-    const std::int64_t tile = by_.walk.tile > 0 ? by_.walk.tile : kColumns;
+    const std::int64_t rows = std::max<std::int64_t>(1, elements / layout_.reduced.count());
+    if (!layout_.walk.by_columns) return rows;
+    const std::int64_t tile = layout_.walk.tile > 0 ? layout_.walk.tile : kColumns;
     return (rows + tile - 1) / tile * tile;
   }
 
   std::string render() {
     jit::Body body = spec_->body;
     body.name = jit::kKernelName;
-    return source_ = jit::render_cpu(body, by_.walk);
+    return source_ = jit::render_cpu(body, layout_.walk);
   }
   void set_function(void* function) { function_ = reinterpret_cast<jit::CpuFunction>(function); }
   void interpret() {
-    interpreter_ = std::make_unique<BodyInterpreter>(spec_->body, by_.reduced, by_.order);
+    interpreter_ = std::make_unique<BodyInterpreter>(spec_->body, layout_.reduced, layout_.order);
   }
 
   KernelFacts facts() const override { return {.source = source_}; }
@@ -81,16 +81,16 @@ class CpuBodyKernel final : public BodyKernel {
     arguments.outputs = out;
     arguments.inputs = in;
     arguments.scalars = spec_->scalars.data();
-    arguments.space = &by_.space;
-    arguments.reduced = &by_.reduced;
-    arguments.run = by_.order.run;
-    arguments.piece = by_.order.piece;
-    arguments.block = by_.order.block;
+    arguments.space = &layout_.space;
+    arguments.reduced = &layout_.reduced;
+    arguments.run = layout_.order.run;
+    arguments.piece = layout_.order.piece;
+    arguments.block = layout_.order.block;
     Faults faults;
-    if (function_ && by_.walk.splits) {
+    if (function_ && layout_.walk.splits) {
       run_split(arguments, faults);
     } else {
-      parallel_for(by_.space.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
+      parallel_for(layout_.space.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
         function_ ? call(arguments, begin, end, faults) : interpreter_->run(arguments, begin, end);
       });
     }
@@ -106,13 +106,14 @@ class CpuBodyKernel final : public BodyKernel {
   // Blocks of the one row, or of each tile of columns, then all of them together.
   void run_split(jit::CpuArguments& arguments, Faults& faults) const {
     const auto& values = spec_->body.values;
-    const std::int64_t tiles =
-                           by_.walk.by_columns ? (by_.space.count() - 1) / by_.walk.tile + 1 : 1,
-                       blocks = tiles * ((by_.reduced.count() - 1) / by_.order.block + 1);
+    const std::int64_t tiles = layout_.walk.by_columns
+                                   ? (layout_.space.count() - 1) / layout_.walk.tile + 1
+                                   : 1,
+                       blocks = tiles * ((layout_.reduced.count() - 1) / layout_.order.block + 1);
     const auto reductions = std::count_if(values.begin(), values.end(), [](const auto& value) {
       return value.kind == jit::BodyValue::Kind::reduction;
     });
-    const std::int64_t each = by_.walk.by_columns ? by_.walk.tile : 1;  // accumulators
+    const std::int64_t each = layout_.walk.by_columns ? layout_.walk.tile : 1;  // accumulators
     const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions * each}, cpu);
     arguments.parts = static_cast<std::uint64_t*>(parts.data());
     parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -171,7 +172,7 @@ class CpuBodyKernel final : public BodyKernel {
   std::shared_ptr<const BodySpec> spec_;
   std::string source_;
   std::vector<bool> straightened_;  // inputs that are copied first
-  BodyWalk by_;
+  BodyWalk layout_;
   Grain grain_ = 1;
   jit::CpuFunction function_ = nullptr;
   std::unique_ptr<BodyInterpreter> interpreter_;  // in place of a function
