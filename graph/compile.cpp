@@ -347,6 +347,7 @@ void CompiledStep::State::require_values(const StepArguments& arguments) const {
 Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
                                           const StepFunction& function) {
   Entry* stale = nullptr;
+  std::vector<Entry*> others;  // that differ in the gradients of leaves alone
   for (const auto& entry : entries) {
     if (entry->signature.words != words) continue;
     const Guards::Verdict guards = entry->guards->check();
@@ -355,6 +356,7 @@ Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
     const Program::Fit fit = replaced ? Program::Fit::moved : entry->program->fit_of_gradients();
     if (fit == Program::Fit::yes) return entry.get();
     if (fit == Program::Fit::moved) stale = entry.get();
+    others.push_back(entry.get());
   }
   if (stale) {
     const bool replaced = stale->guards->check() == Guards::Verdict::replaced;
@@ -364,14 +366,14 @@ Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
     return stale;
   }
   if (static_cast<int>(entries.size()) >= options.most_entries) return nullptr;
+  if (others.size() > 1) report_retrace(others.back()->program->difference_of_gradients());
   auto entry = trace_and_plan(arguments, function);
   entry->reason = reason_for(*entry);
   entries.push_back(std::move(entry));
   return entries.back().get();
 }
 
-// A step that is traced again and again is slower than the function. From the third time on it
-// counts as one that cannot be replayed.
+// From the third time on, a step that is traced again counts as one that cannot be replayed.
 void CompiledStep::State::report_retrace(const std::string& why) {
   constexpr int kOften = 3;
   if (++retraces < kOften || options.fallback == OnFallback::ignore) return;
@@ -379,15 +381,13 @@ void CompiledStep::State::report_retrace(const std::string& why) {
     fail("[{}] expected a step that can be replayed, got one to trace again for time {}: {}",
          options.name, retraces, why);
   if (retraces > kOften) return;
-  const std::string line =
-      fmt::format("[{}] is traced again for the third time: {} (reported once; report() counts)\n",
-                  options.name, why);
-  std::fputs(line.c_str(), stderr);
+  fmt::print(stderr,
+             "[{}] is traced again for the third time: {} (reported once; report() counts)\n",
+             options.name, why);
 }
 
-// Traces again and replaces a stale entry. An entry is stale if memory that it reads was replaced,
-// or if leaves have gradient tensors of other layouts than those it reads: no later call can match
-// it.
+// Traces again and replaces an entry that no later call can match: memory that it reads was
+// replaced, or leaves have gradient tensors of other layouts than those it reads.
 Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments,
                                     const StepFunction& function, bool replaced) {
   report_retrace(replaced ? stale.guards->replacement(stale.program->graph())
@@ -453,8 +453,8 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
   if (!why.empty() || !found->program->accumulates()) gradients.unlock();
   if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
   begin_phase("compiles kernels and measures products");
-  const bool is_first = found->first_run_ms == 0;
   std::chrono::steady_clock::time_point start;
+  const bool is_first = found->first_run_ms == 0;
   if (is_first) start = std::chrono::steady_clock::now();
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   if (is_first) found->first_run_ms = milliseconds_since(start);

@@ -135,8 +135,11 @@ bool Program::rebind_gradients() {
 std::string Program::difference_of_gradients() const {
   for (const GradientSlot& slot : graph_.gradients) {
     const Tensor now = autograd::collected_gradient(slot.leaf);
-    if (!slot.reads || !now.defined() || !slot.before.defined() || same_place(now, slot.before))
-      continue;
+    if (!slot.reads) continue;
+    if (now.defined() != slot.before.defined())
+      return fmt::format("{} has {} gradient, and had {}", describe(graph_, slot.leaf),
+                         now.defined() ? "a" : "no", now.defined() ? "none" : "one");
+    if (!now.defined() || same_place(now, slot.before)) continue;
     const auto text = [](const Tensor& x) {
       return fmt::format("{} with strides {}", x.describe(), to_string(Dims(x.strides())));
     };

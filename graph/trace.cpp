@@ -368,8 +368,9 @@ Output Trace::output_of(const Tensor& x) {
 // Records the gradients that leaves have at the end, which are results of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
   for (const autograd::Journal::LeafGradient& gradient : journal_->leaf_gradients()) {
-    if (is_placeholder(TensorImpl::of(gradient.leaf)->storage))
-      continue;  // a leaf of the step's own
+    // A leaf of the step's own: no handle but the journal's is left.
+    const TensorImpl* const leaf = TensorImpl::of(gradient.leaf);
+    if (is_placeholder(leaf->storage) || leaf->refs.load(std::memory_order_acquire) == 1) continue;
     const Tensor after = autograd::collected_gradient(gradient.leaf);
     GradientSlot slot{.leaf = gradient.leaf,
                       .group = autograd::group_of(gradient.leaf),
@@ -416,20 +417,20 @@ void Trace::name_gradients() {
   }
 }
 
-Graph Trace::finish(std::span<const Tensor> results) {
+Graph Trace::finish(std::vector<Tensor> results) {
   {
     const NoGrad constant;
+    for (Tensor& result : results) {
+      if (!result.defined()) continue;
+      const Storage* const storage = TensorImpl::of(result)->storage;
+      if (is_placeholder(storage) && serial_of(storage) != serial_)
+        refuse_stale(name_.c_str(), result);
+      if (!is_leaf(result)) result = detach(result);  // its tape would keep the step's own leaves
+    }
     note_gradients(results);
     graph_.draws = random_->finish();
   }
-  for (const Tensor& result : results) {
-    if (result.defined() && is_placeholder(TensorImpl::of(result)->storage) &&
-        serial_of(TensorImpl::of(result)->storage) != serial_)
-      refuse_stale(name_.c_str(), result);
-    Output output = output_of(result);
-    if (output.outside.defined() && !is_leaf(result)) output.outside = detach(result);
-    graph_.outputs.push_back(std::move(output));
-  }
+  for (const Tensor& result : results) graph_.outputs.push_back(output_of(result));
   for (const auto& [tensor, name] : names_) {
     const auto& [storage, low, high] = tensor;
     if (const auto captured = captured_.find(storage); captured != captured_.end())

@@ -37,7 +37,7 @@ class Trace final : public TraceListener {
   // Placeholders of the arguments, to call the step with.
   const std::vector<Tensor>& inputs() const { return inputs_; }
   // The graph of the recorded calls, with the step's results as outputs.
-  Graph finish(std::span<const Tensor> results);
+  Graph finish(std::vector<Tensor> results);
 
   // The Trace key's one function.
   static void record(Call& call, Tensor* outputs, std::uint32_t keys);

@@ -170,6 +170,58 @@ TEST_CASE("compile: a step that returns a gradient returns the current one", "[c
   CHECK(traces == 1);
 }
 
+TEST_CASE("compile: a leaf that a step makes of a captured tensor is the step's own", "[compile]") {
+  // As the inputs of a model whose gradient by its inputs is fitted.
+  for (const bool detached : {false, true}) {
+    const auto run = [&](Mode mode, int& traces) {
+      const Tensor inputs = noise({5, 3}, 1), w = leaf(1);
+      auto step = compile(
+          [&] {
+            ++traces;
+            zero_grad(w);
+            const Tensor x = requires_grad_(detach(inputs));
+            const Tensor slope = grad(sum(exp(x * w)), x, {.create_graph = true});
+            const Tensor loss = sum(square(slope));
+            backward(loss);
+            return detached ? detach(loss) : loss;
+          },
+          {.mode = mode, .fallback = OnFallback::refuse});
+      Lines lines;
+      for (int i = 0; i < 10; ++i) {
+        lines.push_back(bits_of(step()) + bits_of(grad(w)));
+        CHECK_FALSE(grad(inputs).defined());
+      }
+      return lines;
+    };
+    int calls = 0;
+    const Lines expected = run(Mode::eager, calls);
+    for (const Mode mode : {Mode::graph, Mode::fused}) {
+      int traces = 0;
+      CHECK(run(mode, traces) == expected);
+      CHECK(traces == 1);
+    }
+  }
+}
+
+TEST_CASE("compile: a step that makes leaves for its caller is refused", "[compile]") {
+  const Tensor inputs = noise({5, 3}, 1);
+  Tensor x;  // assigned in the step, so each trace has a leaf of its own
+  auto step = compile(
+      [&] {
+        x = requires_grad_(detach(inputs));
+        const Tensor loss = sum(square(x));
+        backward(loss);
+        return loss;
+      },
+      {.fallback = OnFallback::refuse});
+  const std::string error = error_of([&] {
+    for (int i = 0; i < 20; ++i) step();
+  });
+  INFO(error);
+  CHECK(error.starts_with("[step] expected a step that can be replayed, got one to trace again"));
+  CHECK(error.ends_with(" has a gradient, and had none"));
+}
+
 namespace {
 
 // A step that reads a gradient whose layout changes from call to call.
