@@ -76,12 +76,14 @@ void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
 
 void compare_losses(Comparison& comparison) {
   for (const Side& side : comparison.sides) {
-    const std::optional<std::size_t> at = first_not_finite(side.losses);
+    const std::optional<std::size_t> at = measure::first_not_finite(side.losses);
     if (at) comparison.divergence = std::min(*at, comparison.divergence.value_or(*at));
   }
   for (Side& side : comparison.sides) {
+    const TrainOptions& o = side.options;
     side.agreement =
-        agreement_of(comparison.sides[0].losses, side.losses, loss_bound(side.options));
+        measure::agreement_of(comparison.sides[0].losses, side.losses,
+                              measure::loss_bound(o.toy.device, o.toy.dtype, o.mode, o.rounding));
   }
 }
 

@@ -2,17 +2,14 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/train.h"
+#include <brrr/measure/agreement.h>
 #include <brrr/measure/batch_doubling.h>
 #include <brrr/measure/diagnose.h>
 #include <brrr/measure/modes.h>
@@ -21,18 +18,9 @@
 
 namespace brrr::cli {
 
-// How losses compare with eager's.
-struct Agreement {
-  double bound = 0;    // the largest difference that is allowed; 0: they have the same bits
-  double largest = 0;  // the largest difference found
-  std::optional<std::size_t> broken_at = {};  // the first step that differs by more
-
-  bool is_of_bits() const { return bound == 0; }
-};
-
 // The results of one mode, under one policy of rematerialization.
 struct Side : TrainResult {
-  Agreement agreement;
+  measure::Agreement agreement;
   // On CUDA:
   std::optional<measure::Timing> host;    // until the call of a step returns
   std::optional<measure::Timing> device;  // device time of a step that was queued in advance
@@ -69,52 +57,6 @@ struct Comparison {
 };
 
 std::vector<measure::ComparedMode> modes_of(const Comparison& comparison);
-
-// The first index at which two lists differ bitwise, or one has ended.
-inline std::optional<std::size_t> first_difference(std::span<const double> a,
-                                                   std::span<const double> b) {
-  const auto [i, j] = std::ranges::mismatch(a, b, [](double x, double y) {
-    return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y);
-  });
-  if (i == a.end() && j == b.end()) return std::nullopt;
-  return static_cast<std::size_t>(i - a.begin());
-}
-
-// The index of the first value that is not finite.
-inline std::optional<std::size_t> first_not_finite(std::span<const double> values) {
-  const auto found = std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
-  if (found == values.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - values.begin());
-}
-
-// `bound` 0: the bits must be equal. Differences are relative to the largest of the wanted losses.
-inline Agreement agreement_of(std::span<const double> wanted, std::span<const double> got,
-                              double bound) {
-  Agreement result;
-  result.bound = bound;
-  result.broken_at = first_difference(wanted, got);
-  double scale = 0;
-  for (const double loss : wanted) scale = std::max(scale, std::abs(loss));
-  if (scale == 0) scale = 1;
-  std::optional<std::size_t> beyond;
-  for (std::size_t i = 0; i < std::min(wanted.size(), got.size()); ++i) {
-    const double difference = std::abs(got[i] - wanted[i]) / scale;
-    if (!(difference <= bound) && !beyond) beyond = i;  // true for NaN as well
-    result.largest = std::max(result.largest, difference);
-  }
-  if (bound == 0 || wanted.size() != got.size()) return result;
-  result.broken_at = beyond;
-  return result;
-}
-
-// The tolerance of a mode's losses: fused steps on CUDA reduce in another order than eager ones,
-// and Rounding::fast rounds less often.
-inline double loss_bound(const TrainingOptions& options) {
-  if (options.mode != Mode::fused) return 0;
-  const bool rounds_alike = options.rounding == Rounding::eager || options.toy.dtype == f32;
-  if (options.toy.device.is_cpu() && rounds_alike) return 0;
-  return options.toy.dtype == f32 ? 1e-3 : 2e-2;
-}
 
 struct CompareOptions {
   bool double_batch = false;  // times each mode at twice the batch as well

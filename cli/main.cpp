@@ -33,6 +33,7 @@
 #include "cli/parse_error.h"
 #include "cli/profile.h"
 #include "cli/report_file.h"
+#include "cli/sweep.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
 #include "cli/trace.h"
@@ -406,6 +407,11 @@ class CommandLine {
       add_common(command, common_);
       command->add_flag("--quick", common_.quick, "Small sizes and few samples: a smoke test");
     }
+    CLI::App* sweep = bench_->add_subcommand(
+        "sweep", "Training steps drawn at random, in all modes, with predictions");
+    add_common(sweep, common_);
+    sweep->add_flag("--quick", common_.quick, "Small steps and few samples: a smoke test");
+    add_options(sweep, sweep_);
     add_lab();
     CLI::App* train = add_group("train", "Train a toy model and time its step");
     CLI::App* compare = add_group("compare", "Train in all modes, and compare");
@@ -480,6 +486,7 @@ class CommandLine {
     for (const Bench& one : kBenches) {
       if (bench_->got_subcommand(one.name)) run_bench(one, common_);
     }
+    if (bench_->got_subcommand("sweep")) run_sweep();
     if (lab_->parsed()) run_lab();
     for (Command& command : commands_) {
       if (command.app->parsed()) return command.run(*command.app, command.arguments);
@@ -543,6 +550,17 @@ class CommandLine {
     run_experiments(chosen, run);
   }
 
+  void run_sweep() {
+    ProgressLine progress;
+    static_cast<measure::BenchOptions&>(sweep_) = bench_options(common_, progress);
+    const std::vector<measure::SweptStep> steps = measure::sweep(sweep_);
+    progress.clear();
+    const measure::Machine machine = measure::describe_machine();
+    print(common_.json ? to_json(measure::results_of(steps, sweep_.device), machine)
+                       : to_text(steps, sweep_.device, machine));
+    require_agreement(steps);
+  }
+
   CLI::App* add_group(const char* name, const char* help) {
     CLI::App* group = app_.add_subcommand(name, help);
     group->require_subcommand(1);
@@ -558,6 +576,7 @@ class CommandLine {
   CLI::App app_{BRRR_DESCRIPTION, "brrr"};
   Common common_;
   LabArguments lab_arguments_;
+  measure::SweepOptions sweep_;
   CLI::App *info_, *calibrate_, *bench_, *lab_;
   std::list<Command> commands_;
 };

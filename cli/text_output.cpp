@@ -38,6 +38,11 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, units[unit]);
 }
 
+std::string place_text(Device device, const measure::Machine& machine) {
+  const bool on_cpu = device.is_cpu() || machine.gpus.empty();
+  return fmt::format("on {}\n", on_cpu ? machine.processor.model : machine.gpus.front().name);
+}
+
 namespace {
 
 // Counts of bytes are integers.
@@ -162,10 +167,7 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
     limits.push_back(r.limit_name);
   }
   std::string text;
-  if (!results.empty()) {
-    const bool on_cpu = results.front().device.is_cpu() || machine.gpus.empty();
-    text += fmt::format("on {}\n", on_cpu ? machine.processor.model : machine.gpus.front().name);
-  }
+  if (!results.empty()) text += place_text(results.front().device, machine);
   const std::vector<std::string> lines = aligned(rows);
   for (std::size_t i = 0; i < lines.size(); ++i)
     text += lines[i] + (limits[i].empty() ? "" : "  ") + limits[i] + "\n";

@@ -40,5 +40,7 @@ std::string host_speed_text(const Comparison& comparison);
 // The model, its sizes and the device.
 std::string work_text(const TrainingOptions& options);
 std::string bytes_text(double bytes);  // "1.5 MiB"
+// "on NVIDIA H200", a line.
+std::string place_text(Device device, const measure::Machine& machine);
 
 }  // namespace brrr::cli

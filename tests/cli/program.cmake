@@ -15,9 +15,12 @@ refused(2 "seed.*whole number.*many" bench overhead --seed many)
 refused(2 "seed.*-1" bench overhead --seed -1)
 refused(2 "seed.*99999999999999999999" bench overhead --seed 99999999999999999999)
 refused(2 "--device: expected one of cpu, cuda, got tpu" bench overhead --device tpu)
-refused(2 "expected one of overhead, pointwise, matmul, reduce, fused, remat, steps, got nonsense" bench nonsense)
+refused(2 "expected one of overhead, pointwise, matmul, reduce, fused, remat, steps, sweep, got nonsense" bench nonsense)
 refused(2 "expected one of info, calibrate, bench, lab, train, compare, explain, trace, profile, got benchmark" benchmark)
 refused(2 "device" bench overhead --device)
+refused(2 "--count: expected a whole number from 1 to 1000000, got 0" bench sweep --count 0)
+refused(2 "--step.*-1" bench sweep --step -1)
+refused(2 "--time.*nan" bench sweep --time nan)
 
 refused_as_json(2 "expected one of info, .*, profile, got none before --json; see brrr --help")
 refused_as_json(2 "expected one of mlp, transformer, got none before --json; see brrr compare --help" compare)
@@ -86,6 +89,17 @@ foreach(name "steps/tiny f32 eager" "steps/tiny f32 graph" "steps/tiny bf16 eage
     message(FATAL_ERROR "expected ${name} among\n${out}")
   endif()
 endforeach()
+
+# Two steps of a seed, then the second one alone.
+call(0 bench sweep --quick --count 2 --device cpu --seed 7)
+if(NOT out MATCHES "\n0 .*\n1 (.*)\ndisagreeing +none")
+  message(FATAL_ERROR "brrr bench sweep: two steps and no disagreement expected, got ${out}")
+endif()
+json(results bench sweep --quick --step 1 --device cpu --seed 7)
+string(JSON name GET "${found}" 0 name)
+if(NOT name MATCHES "^sweep/1 .*/eager$")
+  message(FATAL_ERROR "brrr bench sweep --step 1: got ${name} first")
+endif()
 
 # An unknown value of a setting is refused.
 set(ENV{BRRR_ALLOCATOR} passthru)

@@ -6,9 +6,8 @@
 #include "cli/train.h"
 #include "tests/harness/catch.h"
 
-using brrr::cli::agreement_of;
-using brrr::cli::first_difference;
-using brrr::cli::loss_bound;
+using brrr::measure::agreement_of;
+using brrr::measure::first_difference;
 
 TEST_CASE("losses agree when all their bits do", "[cli]") {
   const std::vector<double> losses = {1, 0.5, 0.25};
@@ -51,12 +50,10 @@ TEST_CASE("steps are timed for as long as --time says", "[cli]") {
 
 TEST_CASE("only fused steps on CUDA have a bound", "[cli]") {
   using namespace brrr;
-  cli::TrainingOptions o;
   for (const Mode mode : {Mode::eager, Mode::graph, Mode::fused}) {
     for (const Device device : {cpu, cuda()}) {
-      o.mode = mode;
-      o.toy.device = device;
-      CHECK((loss_bound(o) > 0) == (mode == Mode::fused && device.is_cuda()));
+      CHECK((measure::loss_bound(device, f32, mode, Rounding::eager) > 0) ==
+            (mode == Mode::fused && device.is_cuda()));
     }
   }
 }
