@@ -186,7 +186,7 @@ TEST_CASE("of equal cuts the one nearest to the source is taken", "[min-cut]") {
   CHECK(!cut.is_on_source_side(1));
 }
 
-TEST_CASE("the cut of a joint graph of 20,000 nodes takes milliseconds", "[min-cut]") {
+TEST_CASE("the cut of a joint graph of 20,000 nodes takes milliseconds", "[min-cut][timing]") {
   // Each call is two vertices; a third of the calls is read by the backward, where chains end.
   constexpr int kCalls = 20'000, kRuns = 5;
   double least = INFINITY;  // of several runs: tests run side by side
