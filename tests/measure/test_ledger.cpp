@@ -178,7 +178,7 @@ Ledger quick_ledger(const std::function<void()>& step, Device device = cpu) {
 
 }  // namespace
 
-TEST_CASE("a training step's time is in the classes of its work", "[ledger]") {
+TEST_CASE("a training step's time is in the classes of its work", "[ledger][timing]") {
   nn::MLP model({16, 16, 16, 16, 16});
   const Tensor x = randn({4, 16}), y = randn({4, 16});
   optim::Optimizer optimizer(model, optim::adam(1e-3));
@@ -223,7 +223,7 @@ TEST_CASE("waiting for a queue is in its class", "[ledger]") {
   CHECK(ledger[HostClass::waiting].share > 0.8);
 }
 
-TEST_CASE("a replayed step's kernels are kernels, generated ones too", "[ledger]") {
+TEST_CASE("a replayed step's kernels are kernels, generated ones too", "[ledger][timing]") {
   Tensor x = ones({1 << 18});
   for (const Mode mode : {Mode::graph, Mode::fused}) {
     auto step = compile([x]() mutable { add_(mul_(cos_(x), 0.5), 0.25); },
