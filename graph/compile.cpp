@@ -526,18 +526,13 @@ std::string CompiledStep::explain() const {
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
     if (state_->entries[i]->remat) text += graph::to_string(*state_->entries[i]->remat);
-    const graph::Prediction& prediction = program.prediction();
-    const std::string& why = prediction.ceilings->why_defaults;
-    text += fmt::format("  predicted by {} ceilings{}: {}\n", name_of_origin(*prediction.ceilings),
-                        why.empty() ? "" : " (" + why + ")", graph::to_string(prediction.step));
+    text += "  " + graph::prediction_text(program.prediction()) + "\n";
     text += graph::kernels_text(
-        graph::describe_kernels(program.graph(), program.launches(), prediction),
+        graph::describe_kernels(program.graph(), program.launches(), program.prediction()),
         program.graph().fast);
     text += graph::unfused_text(program.graph());
-    const std::vector<HostConstant>& constants = state_->entries[i]->host_constants;
-    if (constants.empty()) continue;
-    text += "  the same in every replay:\n";
-    const std::string lines = graph::to_string(constants);
+    const std::string lines = graph::to_string(state_->entries[i]->host_constants);
+    if (!lines.empty()) text += "  the same in every replay:\n";
     for (std::size_t from = 0; from < lines.size();) {
       const std::size_t end = lines.find('\n', from);
       text += "    " + lines.substr(from, end - from) + "\n";
@@ -586,6 +581,11 @@ std::vector<LaunchCost> CompiledStep::launches(int entry) const {
   const std::lock_guard lock(state_->mutex);
   const Program& program = state_->program(entry);
   return graph::describe_launches(program.launches(), program.prediction());
+}
+
+void CompiledStep::measure_kernels() {
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& entry : state_->entries) entry->program->measure_kernels();
 }
 
 void CompiledStep::clear() {

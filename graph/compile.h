@@ -141,9 +141,11 @@ struct CompiledEntry {
   // Of the host. Generated kernels are compiled while the step is planned, and on CUDA the second
   // call captures the graph.
   double trace_ms = 0, plan_ms = 0, first_run_ms = 0, capture_ms = 0;
-  core::StepTime predicted;  // of a replay, predicted before the first
-  core::Roofline roofline;   // of its kernels
-  bool calibrated = false;   // predicted from ceilings measured by `brrr calibrate`
+  // Of a replay, predicted before the first; by ceilings alone, whether or not kernels were timed.
+  core::StepTime predicted, by_ceilings;
+  core::Roofline roofline;  // of its kernels
+  bool calibrated = false;  // predicted from ceilings measured by `brrr calibrate`
+  bool measured = false;    // predicted from times of the kernels (measure_kernels)
   // Under a policy of rematerialization: copies of calls that the backward pass runs again, and the
   // memory of the step with every value kept.
   int recomputed_calls = 0;
@@ -183,6 +185,7 @@ class CompiledStep {
   std::vector<UnfusedEdge> unfused(int entry) const;
   std::vector<GeneratedKernel> kernels(int entry) const;
   std::vector<LaunchCost> launches(int entry) const;
+  void measure_kernels();
   void clear();
 
  private:
@@ -358,6 +361,9 @@ class Compiled {
   std::vector<core::GeneratedKernel> kernels(int entry = 0) const { return step().kernels(entry); }
   // The launches of an entry, in order, with their predicted costs.
   std::vector<core::LaunchCost> launches(int entry = 0) const { return step().launches(entry); }
+  // Times each kernel of the entries by itself, on memory of its own, once in a process:
+  // predictions are made of these times from then on. Takes milliseconds a kernel.
+  void measure_kernels() { step().measure_kernels(); }
   // Drops all entries and frees the planned memory: the next call traces again, with the host's
   // values at that time.
   void clear() { step().clear(); }

@@ -246,8 +246,10 @@ CompiledEntry report_of(const Program& program) {
   line.kernel_bytes = stats.kernel_bytes;
   line.capture_ms = stats.capture_ms;
   line.predicted = program.prediction().step;
+  line.by_ceilings = program.prediction().step_by_ceilings;
   line.roofline = program.prediction().roofline;
   line.calibrated = program.prediction().ceilings->calibrated();
+  line.measured = program.prediction().measured;
   return line;
 }
 

@@ -44,6 +44,33 @@ void scale(StepTime& growing, const StepTime& in_order, const StepTime& step) {
     *ps = std::llround(static_cast<double>(*ps) * part);
 }
 
+// A kernel of this time, divided as the model divides it.
+KernelTime of_time(std::int64_t ps, const KernelTime& model) {
+  KernelTime time = model;
+  time.overhead_ps = std::min(ps, model.overhead_ps);
+  const std::int64_t work = ps - time.overhead_ps,
+                     modelled = std::max(model.moving_ps, model.computing_ps);
+  const double part = modelled > 0 ? static_cast<double>(work) / static_cast<double>(modelled) : 0;
+  for (std::int64_t* each : {&time.moving_ps, &time.computing_ps})
+    *each = std::llround(static_cast<double>(*each) * part);
+  if (modelled == 0) time.moving_ps = work;
+  return time;
+}
+
+StepTime time_of_step(std::span<const Launch> launches, const Plan& plan, Device device,
+                      const Prediction& prediction) {
+  StepTime step;
+  if (device.is_cuda()) {
+    step = longest_chain(launches, plan, prediction.kernels);
+    const StepTime& least = prediction.roofline.bound;
+    if (step.ps() < least.ps()) step = least;
+  } else {
+    for (const KernelTime& kernel : prediction.kernels) step += kernel;
+  }
+  step.overhead_ps += prediction.ceilings->replay_ps;
+  return step;
+}
+
 }  // namespace
 
 Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
@@ -59,15 +86,20 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
     in_order += result.kernels.back();
     add_to(result.roofline, work, ceilings, full);
   }
-  result.step = in_order;
-  if (device.is_cuda()) {
-    result.step = longest_chain(launches, plan, result.kernels);
-    const StepTime& least = result.roofline.bound;
-    if (result.step.ps() < least.ps()) result.step = least;
-    scale(result.roofline.growing, in_order, result.step);
-  }
-  result.step.overhead_ps += ceilings.replay_ps;
+  result.step = time_of_step(launches, plan, device, result);
+  if (device.is_cuda()) scale(result.roofline.growing, in_order, result.step);
+  result.by_ceilings = result.kernels;
+  result.step_by_ceilings = result.step;
   return result;
+}
+
+void use_times(std::span<const std::optional<std::int64_t>> times, std::span<const Launch> launches,
+               const Plan& plan, Device device, Prediction& prediction) {
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (times[i]) prediction.kernels[i] = of_time(*times[i], prediction.by_ceilings[i]);
+  }
+  prediction.step = time_of_step(launches, plan, device, prediction);
+  prediction.measured = true;
 }
 
 std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
@@ -86,6 +118,7 @@ std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
     cost.flops = work.flops;
     if (work.product_flops > 0) cost.product = kProductTypes[static_cast<std::size_t>(work.type)];
     cost.predicted = prediction.kernels[i];
+    cost.by_ceilings = prediction.by_ceilings[i];
   }
   return costs;
 }
@@ -98,8 +131,12 @@ std::string to_string(const StepTime& step) {
                      share(step.compute_ps));
 }
 
-const char* name_of_origin(const Ceilings& ceilings) {
-  return ceilings.calibrated() ? "calibrated" : "default";
+std::string prediction_text(const Prediction& prediction) {
+  const std::string& why = prediction.ceilings->why_defaults;
+  const std::string ceilings =
+      why.empty() ? "calibrated ceilings" : fmt::format("default ceilings ({})", why);
+  return fmt::format("predicted by {}: {}", prediction.measured ? "times of its kernels" : ceilings,
+                     to_string(prediction.step));
 }
 
 }  // namespace brrr::graph

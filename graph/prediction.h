@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,9 +14,10 @@ namespace brrr::graph {
 
 struct Prediction {
   std::shared_ptr<const Ceilings> ceilings;
-  std::vector<KernelTime> kernels;  // of each launch
-  StepTime step;
-  Roofline roofline;
+  std::vector<KernelTime> kernels, by_ceilings;  // of each launch
+  bool measured = false;  // kernels have measured times, except where one could not be timed
+  StepTime step, step_by_ceilings;
+  Roofline roofline;  // by the ceilings
 };
 
 // On the CPU launches run one after another. On CUDA a replay takes as long as its longest chain of
@@ -23,13 +25,16 @@ struct Prediction {
 // that the step reads or writes.
 Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
                    std::int64_t bytes_touched);
+// Predicts the step again from the times of its kernels, where there is one, in picoseconds.
+void use_times(std::span<const std::optional<std::int64_t>> times, std::span<const Launch> launches,
+               const Plan& plan, Device device, Prediction& prediction);
 
 // The launches of a prediction, for reports.
 std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
                                           const Prediction& prediction);
 // "23.1 us: 20 % overhead, 9 % bandwidth, 71 % compute".
 std::string to_string(const StepTime& step);
-// "calibrated" or "default".
-const char* name_of_origin(const Ceilings& ceilings);
+// "predicted by calibrated ceilings: 23.1 us: ...".
+std::string prediction_text(const Prediction& prediction);
 
 }  // namespace brrr::graph

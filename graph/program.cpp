@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "brrr/graph/price.h"
 #include "brrr/ops/random_state.h"
 #include "brrr/tensor/host_work.h"
 
@@ -35,6 +36,14 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
   find_writes();
   accumulates_ = std::ranges::any_of(graph_.gradients, &GradientSlot::accumulates);
   publish_references(true);
+}
+
+void Program::measure_kernels() {
+  const std::int64_t touched = memory_touched();
+  std::vector<std::optional<std::int64_t>> times;
+  for (const Launch& launch : launches())
+    times.push_back(measured_time(graph_, *launch.node, touched));
+  use_times(times, launches(), plan_, graph_.device, prediction_);
 }
 
 std::int64_t Program::memory_touched() const {

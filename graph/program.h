@@ -44,6 +44,8 @@ class Program {
   std::span<const Launch> launches() const { return lowered_.launches; }
   const Memory& memory() const { return *memory_; }
   const Prediction& prediction() const { return prediction_; }
+  // Times each kernel by itself; the prediction is made of these times from now on.
+  void measure_kernels();
   Executor::Stats stats() const { return executor_->stats(); }
   std::size_t result_bytes() const;  // that each run allocates
 

@@ -16,7 +16,7 @@ struct LaunchCost {
   std::string result;  // the first one: "f32[64, 128]"
   std::int64_t bytes = 0, flops = 0;
   std::string product;  // what its matrix product is computed in: "f32", "bf16"; empty: it has none
-  KernelTime predicted;
+  KernelTime predicted, by_ceilings;  // the same, unless the kernel was timed (measure_kernels)
 };
 
 // Bytes of the arena in use at each call of a step.

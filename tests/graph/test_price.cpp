@@ -1,0 +1,122 @@
+// Kernels that are timed by themselves.
+#include <brrr/autograd/autograd.h>
+#include <brrr/graph/compile.h>
+#include <brrr/nn/losses.h>
+#include <brrr/nn/mlp.h>
+#include <brrr/nn/optim/optimizer.h>
+#include <brrr/nn/optim/optimizers.h>
+#include <brrr/ops/functions.h>
+#include <brrr/ops/register_op.h>
+
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
+
+using namespace brrr;
+using namespace brrr::test;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+double seconds_of(const core::LaunchCost& kernel) {
+  return static_cast<double>(kernel.predicted.ps()) * 1e-12;
+}
+
+// Losses of a training with dropout, whose kernels are timed before the third step or not at all.
+Lines losses_of(Mode mode, bool measured) {
+  manual_seed(3);
+  nn::MLP model({8, 16, 8});
+  optim::Optimizer optimizer(model, optim::adam(1e-2));
+  const Tensor x = noise({4, 8}, 1), index = randint(0, 8, {4});
+  auto step = compile(
+      [&] {
+        optimizer.zero_grad();
+        const Tensor loss = nn::cross_entropy(model(dropout(x, 0.5)), index);
+        backward(loss);
+        optimizer.step();
+        return detach(loss);
+      },
+      {.mode = mode, .fallback = OnFallback::refuse});
+  Lines losses;
+  for (int i = 0; i < 5; ++i) {
+    if (i == 2 && measured) step.measure_kernels();
+    losses.push_back(bits_of(step()));
+  }
+  for (const auto& [name, parameter] : model.named_parameters())
+    losses.push_back(bits_of(parameter));
+  CHECK(step.report().entries[0].measured == measured);
+  losses.push_back(bits_of(rand({2})));
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("price: timing kernels leaves a step's tensors, draws and results as they are",
+          "[price]") {
+  for (const Mode mode : {Mode::graph, Mode::fused})
+    CHECK(losses_of(mode, true) == losses_of(mode, false));
+}
+
+TEST_CASE("price: a prediction is made of the times of kernels", "[price]") {
+  const Tensor small = noise({64}, 1), large = noise({1 << 20}, 2);
+  auto step = compile([&] { return std::vector{exp(small), exp(large)}; });
+  step();
+  const double before = static_cast<double>(step.report().entries[0].predicted.ps());
+  CHECK(before > 0);
+  step.measure_kernels();
+  const std::vector<core::LaunchCost> kernels = step.launches();
+  REQUIRE(kernels.size() == 2);
+  CHECK(seconds_of(kernels[0]) > 0);
+  // A million exponentials take a processor at least 50 us.
+  CHECK(seconds_of(kernels[1]) > 50e-6);
+  CHECK(seconds_of(kernels[1]) > 20 * seconds_of(kernels[0]));
+  const double after = static_cast<double>(step.report().entries[0].predicted.ps()) * 1e-12;
+  CHECK(after >= seconds_of(kernels[0]) + seconds_of(kernels[1]));
+  CHECK_THAT(step.explain(), Catch::Contains("predicted by times of its kernels: "));
+}
+
+TEST_CASE("price: equal kernels are timed once, whatever offsets their operands have", "[price]") {
+  const Tensor x = noise({6, 4096}, 1);
+  auto step = compile([&] {
+    std::vector<Tensor> rows;
+    for (int i = 0; i < 6; ++i) rows.push_back(tanh(select(x, 0, i)));
+    return rows;
+  });
+  step();
+  step.measure_kernels();
+  const std::vector<core::LaunchCost> kernels = step.launches();
+  REQUIRE(kernels.size() == 6);
+  for (const core::LaunchCost& kernel : kernels)
+    CHECK(kernel.predicted.ps() == kernels[0].predicted.ps());
+}
+
+TEST_CASE("price: calls with effects and checks do not run alone", "[price]") {
+  static int runs;
+  runs = 0;
+  for (const char* channel : {"", "price"}) {
+    const core::Op op =
+        register_op(StructuredOp{.name = std::string("test_price_counts_") + channel,
+                                 .infer =
+                                     [](const core::Call& call, core::OutputSpec* outputs) {
+                                       outputs[0] = {call.input(0).dtype(), call.input(0).device(),
+                                                     Dims(call.input(0).shape())};
+                                     },
+                                 .cpu =
+                                     [](const core::Call& call, Tensor* outputs) {
+                                       ++runs;
+                                       copy_(outputs[0], call.input(0));
+                                     },
+                                 .channel = channel,
+                                 .cost = core::cost_of_moving});
+    const Tensor x = noise({4}, 1);
+    for (const Mode mode : {Mode::graph, Mode::fused}) {
+      auto step = compile([&] { return call_op(op, {checked(x * 0.1, -100.0, 0.9) * 2.0}, {})[0]; },
+                          {.mode = mode});
+      step();
+      const int before = runs;
+      CHECK_NOTHROW(step.measure_kernels());
+      CHECK(runs == before);
+      CHECK(step.report().entries[0].predicted.ps() > 0);  // of these the ceilings decide
+    }
+  }
+}
