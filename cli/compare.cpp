@@ -74,6 +74,13 @@ void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
   }
 }
 
+// An eager step runs the kernels of its replay, where that computes nothing again.
+void predict_eager(Comparison& comparison) {
+  Side &eager = comparison.sides[0], &graph = comparison.sides[1];
+  if (graph.options.remat == "none")
+    measure::predict_from(graph.launches, eager.options.toy.device, *eager.cost);
+}
+
 void compare_losses(Comparison& comparison) {
   for (const Side& side : comparison.sides) {
     const std::optional<std::size_t> at = measure::first_not_finite(side.losses);
@@ -207,6 +214,7 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
     Training& training = *trainings.back();
     side.losses = train_steps(training, options.steps);
     side.steps_done = options.steps;
+    training.measure_kernels();
     side.cost = training.cost();
     side.cost->peak_bytes -= live_before;
     side.compiled = training.compiled();
@@ -219,6 +227,7 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
     result.sides.push_back(std::move(side));
   }
   compare_losses(result);
+  predict_eager(result);
 
   progress("timing");
   std::optional<measure::GpuState> gpu;

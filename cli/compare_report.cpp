@@ -27,8 +27,9 @@ double measured_us(const Side& side) { return side.step->median * 1e6; }
 double predicted_us(const Side& side) { return microseconds(side.cost->predicted.ps()); }
 
 std::string origin_text(const Side& side) {
-  return side.cost->calibrated ? "by this machine's measured ceilings"
-                               : "by default ceilings (brrr calibrate measures them)";
+  return side.cost->calibrated
+             ? "by the times of kernels and this machine's ceilings"
+             : "by the times of kernels and default ceilings (brrr calibrate measures them)";
 }
 
 // --- Launches ---
@@ -95,7 +96,7 @@ const char* bound_of(const KernelTime& time) {
 // share of its measured time.
 std::string share_of_ceiling(const Side& side, const Kernels& kernels) {
   if (!side.cost->calibrated || !kernels.is_measured() || kernels.seconds <= 0) return "-";
-  const KernelTime& time = kernels.cost->predicted;
+  const KernelTime& time = kernels.cost->by_ceilings;
   const double least = microseconds(std::max(time.moving_ps, time.computing_ps)) * 1e-6;
   return fmt::format("{:.0f} %", 100 * least / kernels.each());
 }
@@ -121,7 +122,7 @@ measure::Table kernels_table(const Side& side) {
          number_text(static_cast<double>(cost.flops) * 1e-6),
          bytes_text(static_cast<double>(cost.bytes))},
         kernels[i].seconds, kernels[i].predicted_ps, share_of_ceiling(side, kernels[i]),
-        bound_of(cost.predicted));
+        bound_of(cost.by_ceilings));
   }
   Kernels others;
   for (std::size_t i = kRows; i < kernels.size(); ++i) {
@@ -140,9 +141,9 @@ measure::Table kernels_table(const Side& side) {
 double bandwidth_of(const std::vector<LaunchCost>& launches) {
   double bandwidth = 0;
   for (const LaunchCost& each : launches) {
-    if (each.predicted.moving_ps <= 0) continue;
+    if (each.by_ceilings.moving_ps <= 0) continue;
     bandwidth = std::max(bandwidth, static_cast<double>(each.bytes) /
-                                        (static_cast<double>(each.predicted.moving_ps) * 1e-12));
+                                        (static_cast<double>(each.by_ceilings.moving_ps) * 1e-12));
   }
   return bandwidth;
 }

@@ -322,9 +322,10 @@ std::string to_text(const Comparison& comparison) {
     bounds.push_back(fmt::format("{}: {}", name_of(side), bound_text(side.cost->predicted)));
   }
   line(text, "predicted",
-       fmt::format("{}; by {}", fmt::join(bounds, ", "),
-                   eager.cost->calibrated ? "this machine's ceilings, before any step was timed"
-                                          : "default ceilings: brrr calibrate measures them"));
+       fmt::format("{}; by the times of kernels and {}, before any step was timed",
+                   fmt::join(bounds, ", "),
+                   eager.cost->calibrated ? "this machine's ceilings"
+                                          : "default ceilings (brrr calibrate measures them)"));
   if (eager.cost->calibrated) line(text, "host's speed", host_speed_text(comparison));
   if (eager.host) {
     text +=

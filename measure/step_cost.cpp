@@ -135,10 +135,25 @@ void predict_at(double timed_slowdown, Device device, StepCost& cost) {
   const graph::EagerTimes times = slowed(graph::ceilings_of(device)->eager, timed_slowdown, device);
   cost.on_device.overhead_ps = cost.eager.kernels * times.queued_ps;
   StepTime& predicted = cost.predicted_at_timed_speed;
-  predicted = cost.on_device;
+  predicted = cost.timed_on_device.value_or(cost.on_device);
+  predicted.overhead_ps = cost.on_device.overhead_ps;
   const std::int64_t host = cost.eager.ps(times);
-  const std::int64_t meanwhile = device.is_cpu() ? cost.on_device.overhead_ps : cost.on_device.ps();
+  const std::int64_t meanwhile = device.is_cpu() ? predicted.overhead_ps : predicted.ps();
   if (meanwhile < host) predicted.overhead_ps += host - meanwhile;
+}
+
+void predict_from(std::span<const LaunchCost> kernels, Device device, StepCost& cost) {
+  StepTime& sum = cost.timed_on_device.emplace();
+  for (const LaunchCost& each : kernels) {
+    KernelTime kernel = each.predicted;
+    kernel.overhead_ps = 0;  // of a replay
+    sum += kernel;
+  }
+  // Of two probes of the host the faster one: what disturbs a probe makes it slower.
+  cost.host_slowdown =
+      std::min(cost.host_slowdown, host_slowdown(device, *graph::ceilings_of(device)));
+  predict_at(cost.host_slowdown, device, cost);
+  cost.predicted = cost.predicted_at_timed_speed;
 }
 
 StepCost cost_of_step(Device device, const std::function<void()>& step) {
@@ -171,7 +186,8 @@ StepCost cost_of_replay(Device device, const std::function<void()>& step,
                         const CompiledEntry& entry) {
   StepCost cost = cost_of_step(device, step);
   cost.kernels = device.is_cpu() ? entry.nodes : entry.launches;
-  cost.predicted = cost.predicted_at_timed_speed = cost.on_device = entry.predicted;
+  cost.predicted = cost.predicted_at_timed_speed = entry.predicted;
+  cost.on_device = entry.by_ceilings;
   cost.roofline = entry.roofline;
   cost.calibrated = entry.calibrated;
   cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);

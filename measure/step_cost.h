@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 
 #include <brrr/dispatch/cost.h>
@@ -29,7 +31,8 @@ struct StepCost : core::Cost {
   // The same for the host's speed while the step was timed (`predict_at`).
   double timed_slowdown = 1;
   core::StepTime predicted_at_timed_speed;
-  core::StepTime on_device;  // predicted GPU time if the GPU never waits for the host
+  core::StepTime on_device;  // by ceilings: GPU time if the GPU never waits for the host
+  std::optional<core::StepTime> timed_on_device = {};  // the same of an eager step, by predict_from
   core::Roofline roofline;
   // Where calls state the type: not of fused kernels.
   ProductFlops product_flops{};
@@ -42,6 +45,9 @@ StepCost cost_of_step(Device device, const std::function<void()>& step);
 
 // Predicts an eager step again, for the host's slowdown while it was timed. `predicted` is kept.
 void predict_at(double timed_slowdown, Device device, StepCost& cost);
+
+// Predicts an eager step again, from the kernels of its replay in graph mode, which are the same.
+void predict_from(std::span<const core::LaunchCost> kernels, Device device, StepCost& cost);
 
 // The cost of a step whose kernels a compiled entry replays. Runs it once.
 StepCost cost_of_replay(Device device, const std::function<void()>& step,

@@ -28,6 +28,8 @@ const char* name_of(Mode mode) {
   return mode == Mode::fused ? "fused" : mode == Mode::graph ? "graph" : "eager";
 }
 
+double seconds(const core::StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
+
 // A drawn model in training.
 class Trained {
  public:
@@ -48,8 +50,10 @@ class Trained {
   Trained& operator=(const Trained&) = delete;
 
   Tensor step() { return step_(); }
+  std::vector<core::LaunchCost> kernels() const { return step_.launches(); }
   StepCost cost(Device device) {
     const std::function<void()> once = [this] { step(); };
+    step_.measure_kernels();
     const CompileReport report = step_.report();
     return report.entries.empty() ? cost_of_step(device, once)
                                   : cost_of_replay(device, once, report.entries.front());
@@ -64,7 +68,7 @@ class Trained {
 
 // Losses of the first steps, the cost of one and how long the first two took.
 std::unique_ptr<Trained> begin(const DrawnStep& drawn, const SweepOptions& options,
-                               std::vector<double>& losses, SweptMode& result) {
+                               std::vector<double>& losses, StepCost& cost, SweptMode& result) {
   manual_seed(options.seed);
   set_matmul_precision(drawn.tf32 ? Precision::tf32 : Precision::full);
   auto trained = std::make_unique<Trained>(drawn.make(), result.mode);
@@ -73,8 +77,8 @@ std::unique_ptr<Trained> begin(const DrawnStep& drawn, const SweepOptions& optio
     losses.push_back(item(trained->step()));
     if (i == 1) result.start = host_seconds() - start;
   }
-  const StepCost cost = trained->cost(options.device);
-  result.predicted = static_cast<double>(cost.predicted.ps()) * 1e-12;
+  cost = trained->cost(options.device);
+  result.predicted = seconds(cost.predicted);
   result.kernels = cost.kernels;
   return trained;
 }
@@ -82,18 +86,21 @@ std::unique_ptr<Trained> begin(const DrawnStep& drawn, const SweepOptions& optio
 void run(const DrawnStep& drawn, const SweepOptions& options, SweptStep& swept) {
   std::vector<std::unique_ptr<Trained>> trainings;
   std::vector<Batch> batches;
+  std::vector<StepCost> costs;
   std::vector<double> wanted;
   for (const Mode mode : kModes) {
     SweptMode& result = swept.modes.emplace_back();
     result.mode = mode;
     std::vector<double> losses;
-    trainings.push_back(begin(drawn, options, losses, result));
+    trainings.push_back(begin(drawn, options, losses, costs.emplace_back(), result));
     if (mode == Mode::eager) wanted = losses;
     result.agreement = agreement_of(wanted, losses,
                                     loss_bound(options.device, drawn.dtype, mode, Rounding::eager));
     batches.push_back(synchronized_batch(
         options.device, [training = trainings.back().get()] { training->step(); }));
   }
+  predict_from(trainings[1]->kernels(), options.device, costs[0]);
+  swept.modes[0].predicted = seconds(costs[0].predicted);
   const Sampling sampling = options.quick
                                 ? options.sampling()
                                 : Sampling{.samples = 30,

@@ -87,7 +87,7 @@ endforeach()
 
 call(0 ${mlp} --steps 4)
 foreach(word "eager, graph, fused agree bit for bit over 4 steps" "\neager" "\ngraph" "\nfused" "predicted" "speed-up"
-    "\npredicted +eager: [a-z]+ \\([0-9]+ %\\), graph: [a-z]+ \\([0-9]+ %\\), fused: [^\n]*; by (default|this machine's) ceilings" "kernels" "moved"
+    "\npredicted +eager: [a-z]+ \\([0-9]+ %\\), graph: [a-z]+ \\([0-9]+ %\\), fused: [^\n]*; by the times of kernels and (default|this machine's) ceilings" "kernels" "moved"
     "peak memory" "arena")
   if(NOT out MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${out}")
