@@ -120,3 +120,29 @@ TEST_CASE("price: calls with effects and checks do not run alone", "[price]") {
     }
   }
 }
+
+TEST_CASE("price: a call that refuses the values that it is timed with has the ceilings' time",
+          "[price]") {
+  const core::Op op =
+      register_op(StructuredOp{.name = "test_price_refuses",
+                               .infer =
+                                   [](const core::Call& call, core::OutputSpec* outputs) {
+                                     outputs[0] = {call.input(0).dtype(), call.input(0).device(),
+                                                   Dims(call.input(0).shape())};
+                                   },
+                               .cpu =
+                                   [](const core::Call& call, Tensor* outputs) {
+                                     if (item(call.input(0)) >= 1)
+                                       throw Error("[test_price_refuses] expected less than 1");
+                                     copy_(outputs[0], call.input(0));
+                                   },
+                               .pure = true,
+                               .cost = core::cost_of_moving});
+  const Tensor x = full({1}, 0.5);
+  auto step = compile([&] { return call_op(op, {x}, {})[0]; });
+  step();
+  CHECK_NOTHROW(step.measure_kernels());
+  const core::LaunchCost kernel = step.launches().at(0);
+  CHECK(kernel.predicted.ps() == kernel.by_ceilings.ps());
+  CHECK(item(step()) == 0.5);
+}
