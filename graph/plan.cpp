@@ -431,4 +431,13 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
   return plan;
 }
 
+std::int64_t bytes_touched(const Graph& graph, const Plan& plan) {
+  auto bytes = static_cast<std::int64_t>(plan.arena_bytes);
+  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+    const bool in_arena = plan.arena_offset[plan.placements[i].block] >= 0;
+    if (!in_arena) bytes += static_cast<std::int64_t>(graph.buffers[i].bytes);
+  }
+  return bytes;
+}
+
 }  // namespace brrr::graph

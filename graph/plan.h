@@ -120,4 +120,7 @@ struct LiveRange {
 std::vector<LiveRange> live_ranges(const Graph& graph, const PlanOptions& options, const Flow& flow,
                                    const Plan& plan);
 
+// The memory that a planned step touches.
+std::int64_t bytes_touched(const Graph& graph, const Plan& plan);
+
 }  // namespace brrr::graph

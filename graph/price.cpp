@@ -1,6 +1,7 @@
 #include "brrr/graph/price.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "brrr/dispatch/dispatch.h"
 #include "brrr/graph/ceilings.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_kernel.h"
@@ -38,11 +40,13 @@ std::vector<int> buffers_of(const Node& node) {
 
 // --- What determines a kernel's time ---
 
-class PriceKey {
+class KernelKey {
  public:
-  PriceKey(const Graph& graph, const Node& node, int64_t sets) {
-    add(graph.device.index, graph.device.is_cuda(), graph.fast, sets);
+  explicit KernelKey(const Graph& graph) {
+    add(graph.device.index, graph.device.is_cuda(), graph.fast);
     add(graph.device.is_cpu() ? num_threads() : 0, static_cast<int>(matmul_precision()));
+  }
+  void add_node(const Node& node) {
     const Call& call = node.call;
     add(static_cast<int>(call.op), call.scalars, static_cast<int>(call.dtype), call.in_place);
     for (int i = 0; i < call.n_attrs; ++i) add(call.attrs[i].bits);
@@ -58,18 +62,18 @@ class PriceKey {
     std::ranges::for_each(node.outputs, add_value);
     for (const BodySpec* spec = node.body.get(); spec; spec = spec->next.get()) add_body(*spec);
   }
-  const std::string& text() const { return text_; }
-
- private:
   template <class... T>
   void add(T... numbers) {
     (add_bits(static_cast<int64_t>(numbers)), ...);
   }
-  void add_bits(int64_t bits) { text_.append(reinterpret_cast<const char*>(&bits), sizeof(bits)); }
   void add_text(const std::string& text) {
     add(text.size());
     text_ += text;
   }
+  const std::string& text() const { return text_; }
+
+ private:
+  void add_bits(int64_t bits) { text_.append(reinterpret_cast<const char*>(&bits), sizeof(bits)); }
   void add_dims(const Dims& dims) {
     add(dims.size());
     for (const int64_t each : dims) add(each);
@@ -102,146 +106,204 @@ class PriceKey {
   std::string text_;
 };
 
-// --- A chain of a kernel over memory of its own ---
-
-template <class Word>
-void fill_with(Word one, int mantissa, char* to, std::size_t bytes) {
-  std::uint64_t state = 1;
-  for (std::size_t i = 0; i < bytes / sizeof(Word); ++i) {
-    state = state * 6364136223846793005 + 1442695040888963407;
-    const Word word = one | static_cast<Word>(state >> (64 - mantissa));
-    std::memcpy(to + i * sizeof(Word), &word, sizeof(Word));
-  }
+std::mutex prices_mutex;  // also keeps threads from disturbing each other's measurements
+std::map<std::string, int64_t>& prices() {
+  static auto* map = new std::map<std::string, int64_t>;
+  return *map;
 }
 
-// Numbers from 1 to 2, of which no function is denormal; integers are 0, as indices must be small.
-Tensor random_values(DType dtype, int64_t elements) {
-  const Tensor values = make_tensor(dtype, Dims{elements}, Device::cpu());
-  char* const to = static_cast<char*>(values.data());
-  const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(dtype);
-  switch (dtype) {
-    case DType::f64: fill_with(std::uint64_t{0x3ff0000000000000}, 52, to, bytes); break;
-    case DType::f32: fill_with(std::uint32_t{0x3f800000}, 23, to, bytes); break;
-    case DType::f16: fill_with(std::uint16_t{0x3c00}, 10, to, bytes); break;
-    case DType::bf16: fill_with(std::uint16_t{0x3f80}, 7, to, bytes); break;
-    default: std::memset(to, 0, bytes);
-  }
-  return values;
-}
+}  // namespace
 
-// Memory for a buffer, of the dtype that the node reads or writes it in.
-Tensor scratch_for(const Graph& graph, const Node& node, int buffer) {
-  DType dtype = DType::boolean;
-  const auto find = [&](const Value& value) {
-    if (value.buffer == buffer) dtype = value.dtype;
-  };
-  std::ranges::for_each(node.outputs, find);
-  std::ranges::for_each(node.inputs, find);
-  constexpr int64_t kPattern = int64_t{1} << 17;
-  const std::size_t size = size_of(dtype), bytes = graph.buffers[buffer].bytes;
-  const auto elements = static_cast<int64_t>(std::max<std::size_t>((bytes + size - 1) / size, 1));
-  const Tensor memory = make_tensor(dtype, Dims{elements}, graph.device);
-  const auto part = [&](int64_t from, int64_t length) {
-    return make_view(memory, Dims{length}, Dims{1}, from);
-  };
-  int64_t filled = std::min(elements, kPattern);
-  copy_bytes(part(0, filled), random_values(dtype, filled));
-  for (int64_t more = 0; filled < elements; filled += more) {
-    more = std::min(filled, elements - filled);
-    copy_bytes(part(filled, more), part(0, more));
-  }
-  return memory;
-}
-
-// `length` kernels, which take their operands in turn from `sets` sets of memory.
-Graph chain_of(const Graph& graph, const Node& node, int length, int sets) {
-  Graph chain;
-  chain.device = graph.device;
-  chain.fast = graph.fast;
-  const std::vector<int> buffers = buffers_of(node);
-  for (int set = 0; set < sets; ++set) {
-    for (const int buffer : buffers) {
-      const Tensor memory = scratch_for(graph, node, buffer);
-      const Storage* const storage = TensorImpl::of(memory)->storage;
-      chain.buffers.push_back({.kind = Buffer::Kind::captured,
-                               .device = graph.device,
-                               .bytes = storage->bytes,
-                               .captured = memory,
-                               .replaced = storage->replaced.load(std::memory_order_relaxed)});
+std::string key_of(const Graph& graph) {
+  KernelKey key(graph);
+  key.add_text(machine_of(graph.device));
+  key.add_text(software_of(graph.device));
+  key.add(graph.interpreted);
+  for (const Buffer& buffer : graph.buffers) key.add(buffer.kind, buffer.bytes);
+  for (const Node& node : graph.nodes) {
+    key.add_text(op_info(node.call.op).name);
+    key.add_node(node);
+    key.add(node.role, node.number);
+    for (const std::vector<Value>* values : {&node.inputs, &node.outputs}) {
+      for (const Value& value : *values) key.add(value.buffer, value.offset);
     }
   }
-  for (int i = 0; i < length; ++i) {
-    Node& copy = chain.nodes.emplace_back(node);
-    const auto first = static_cast<int>(buffers.size()) * (i % sets);
-    for (std::vector<Value>* values : {&copy.inputs, &copy.outputs}) {
-      for (Value& value : *values)
-        value.buffer =
-            first + static_cast<int>(std::ranges::find(buffers, value.buffer) - buffers.begin());
-    }
-  }
-  return chain;
+  for (const Output& output : graph.outputs) key.add(output.value.buffer, output.value.offset);
+  for (const GradientSlot& slot : graph.gradients)
+    key.add(slot.after ? slot.after->value.buffer : -1);
+  return key.text();
 }
 
 // --- Timing ---
 
-constexpr double kSampleSeconds = 3e-4;
-constexpr int kSamples = 9, kTries = 3;
-
-double seconds_of(Program& program, Device device, int replays) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < replays; ++i) program.run({});
-  synchronize(device);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / replays;
-}
-
-// Seconds of a replay: the lower quartile of samples, since what disturbs one makes it longer. None
-// where that is far from the least.
-std::optional<double> time_of_replay(Program& program, Device device) {
-  constexpr double kMostSpread = 0.1;
-  program.prepare();
-  for (int i = 0; i < 2; ++i) program.run({});  // the second one is captured
-  synchronize(device);
-  const double once = seconds_of(program, device, 1);
-  const int replays = std::clamp(static_cast<int>(kSampleSeconds / std::max(once, 1e-9)), 1, 1000);
-  const int samples = once > 0.01 ? 4 : kSamples;
-  for (int tries = 0; tries < kTries; ++tries) {
-    std::vector<double> seconds;
-    for (int i = 0; i < samples; ++i) seconds.push_back(seconds_of(program, device, replays));
-    std::ranges::sort(seconds);
-    const double least = seconds.front(), quartile = seconds[static_cast<std::size_t>(samples / 4)];
-    if (quartile <= (1 + kMostSpread) * least) return quartile;
+std::vector<std::optional<double>> replay_times(std::span<Program* const> programs, Device device,
+                                                int samples) {
+  constexpr double kSampleSeconds = 3e-4, kLong = 0.01, kMostSpread = 0.1;
+  constexpr int kOfLong = 4, kTries = 3;
+  const auto seconds_of = [device](Program& program, int replays) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < replays; ++i) program.run({});
+    synchronize(device);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+           replays;
+  };
+  std::vector<int> replays;
+  double longest = 0;
+  for (Program* program : programs) {
+    program->prepare();
+    for (int i = 0; i < 2; ++i) program->run({});  // the second one is captured
+    synchronize(device);
+    const double once = seconds_of(*program, 1);
+    replays.push_back(std::clamp(static_cast<int>(kSampleSeconds / std::max(once, 1e-9)), 1, 1000));
+    longest = std::max(longest, once);
   }
-  return {};
+  if (longest > kLong) samples = std::min(samples, kOfLong);
+  std::vector<std::optional<double>> times(programs.size());
+  for (int tries = 0; tries < kTries; ++tries) {
+    std::vector<std::vector<double>> seconds(programs.size());
+    for (int i = 0; i < samples; ++i) {
+      for (std::size_t p = 0; p < programs.size(); ++p)
+        seconds[p].push_back(seconds_of(*programs[p], replays[p]));
+    }
+    for (std::size_t p = 0; p < programs.size(); ++p) {
+      std::ranges::sort(seconds[p]);
+      const double quartile = seconds[p][static_cast<std::size_t>(samples / 4)];
+      if (!times[p] && quartile <= (1 + kMostSpread) * seconds[p].front()) times[p] = quartile;
+    }
+    if (std::ranges::all_of(times, [](const auto& time) { return time.has_value(); })) break;
+  }
+  return times;
 }
 
-// How many sets of operands the step's working set has room for. More than caches hold need not be.
-int sets_of(const Graph& graph, const Node& node, int64_t bytes_touched) {
-  const int64_t beyond_caches = int64_t{1} << (graph.device.is_cpu() ? 26 : 28);
-  constexpr int kMostSets = 64;
-  int64_t bytes = 1;
-  for (const int buffer : buffers_of(node))
-    bytes += static_cast<int64_t>(graph.buffers[buffer].bytes);
-  return static_cast<int>(
-      std::clamp<int64_t>(std::min(bytes_touched, beyond_caches) / bytes, 1, kMostSets));
-}
+// --- Memory for kernels that are timed ---
 
-std::optional<int64_t> measure(const Graph& graph, const Node& node, int sets) {
-  constexpr int64_t kChain = 100'000'000;  // picoseconds
-  const Ceilings& ceilings = *ceilings_of(graph.device);
-  const int64_t predicted =
-      time_of(work_of(node, graph.device), ceilings, std::max<int64_t>(ceilings.node_ps, 1)).ps();
-  const int length = std::max(
-      sets, static_cast<int>(std::clamp<int64_t>(kChain / std::max<int64_t>(predicted, 1), 2, 64)));
-  Program program(chain_of(graph, node, length, sets), std::make_shared<Arena>(), {.lanes = false});
-  const std::optional<double> seconds = time_of_replay(program, graph.device);
-  if (!seconds) return {};
-  const int64_t ps = std::llround(*seconds * 1e12) - ceilings.replay_ps;
-  return std::max<int64_t>(ps / length, 1);
-}
+// Buffers of three kinds: of numbers that kernels read, of zeros in place of indices and flags, and
+// those that kernels write to.
+class KernelTimer::Scratch {
+ public:
+  explicit Scratch(Device device) : device_(device) {}
 
-// Whether a call can run on any values: it acts on nothing but its results, and reports none as out
-// of range.
-bool may_run_alone(const Node& node) {
+  // Appends copies of a node to `chain`, which take their operands in turn from `sets` sets of
+  // memory. `chain` ends before this reserves more memory.
+  void add(Graph& chain, const Kernel& kernel, int length, int sets) {
+    const std::vector<Part> parts = parts_of(kernel, sets);
+    for (const Part& part : parts) fill_updated(part);
+    while (chain.buffers.size() < kKinds) {
+      const Tensor& memory = memory_[chain.buffers.size()];
+      const Storage* const storage = TensorImpl::of(memory)->storage;
+      chain.buffers.push_back({.kind = Buffer::Kind::captured,
+                               .device = device_,
+                               .bytes = storage->bytes,
+                               .captured = memory,
+                               .replaced = storage->replaced.load(std::memory_order_relaxed)});
+    }
+    for (int i = 0; i < length; ++i) {
+      Node& copy = chain.nodes.emplace_back(*kernel.node);
+      for (std::vector<Value>* values : {&copy.inputs, &copy.outputs}) {
+        for (Value& value : *values) {
+          const Part& part = *std::ranges::find(parts, value.buffer, &Part::buffer);
+          value.buffer = part.kind;
+          value.offset +=
+              (part.begin + i % sets * part.bytes) / static_cast<int64_t>(size_of(value.dtype));
+        }
+      }
+    }
+  }
+
+  // Makes room for the operands of all kernels, each as often as `sets`.
+  void reserve(std::span<const Kernel> kernels, std::span<const int> sets) {
+    std::array<int64_t, kKinds> bytes = {kLine, kLine, kLine};
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      for (const Part& part : parts_of(kernels[i], sets[i])) {
+        int64_t& most = bytes[static_cast<std::size_t>(part.kind)];
+        most = std::max(most, part.begin + part.bytes * sets[i]);
+        if (part.updated) bytes[numbers] = std::max(bytes[numbers], part.bytes * sets[i]);
+      }
+    }
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      if (memory_[kind].defined() && memory_[kind].numel() >= bytes[kind]) continue;
+      memory_[kind] = Tensor();  // free the smaller one first
+      memory_[kind] = make_tensor(DType::boolean, Dims{bytes[kind]}, device_);
+      if (kind != written) fill(memory_[kind], kind == numbers);
+    }
+  }
+
+ private:
+  enum Kind : std::uint8_t { numbers, zeros, written };
+  static constexpr std::size_t kKinds = 3;
+  static constexpr int64_t kLine = 512;  // what allocators align to
+
+  // The memory of one buffer of a node: of the first set, with those of the others behind it.
+  struct Part {
+    int buffer, kind;
+    bool updated, is_number;
+    int64_t begin, bytes;
+  };
+
+  static std::vector<Part> parts_of(const Kernel& kernel, int sets) {
+    std::vector<Part> parts;
+    std::array<int64_t, kKinds> used = {};
+    for (const int buffer : buffers_of(*kernel.node)) {
+      const auto of = [&](const std::vector<Value>& values) {
+        return std::ranges::find(values, buffer, &Value::buffer);
+      };
+      const auto &in = kernel.node->inputs, &out = kernel.node->outputs;
+      const bool is_read = of(in) != in.end(), is_written = of(out) != out.end();
+      const bool is_number = is_floating(is_read ? of(in)->dtype : of(out)->dtype);
+      const Kind kind = is_written ? written : is_number ? numbers : zeros;
+      const auto bytes = static_cast<int64_t>(kernel.graph->buffers[buffer].bytes);
+      const int64_t lines = (std::max<int64_t>(bytes, 1) + kLine - 1) / kLine * kLine;
+      parts.push_back({buffer, kind, is_read && is_written, is_number, used[kind], lines});
+      used[kind] += lines * sets;
+    }
+    return parts;
+  }
+
+  static Tensor bytes_of(const Tensor& memory, int64_t from, int64_t length) {
+    return make_view(memory, Dims{length}, Dims{1}, from);
+  }
+
+  // Numbers between 2^-7 and 2 in every floating type, of which no function is denormal; or zeros.
+  void fill(const Tensor& memory, bool numbers) const {
+    constexpr int64_t kPattern = int64_t{1} << 17;
+    const int64_t bytes = memory.numel();
+    int64_t filled = std::min(bytes, kPattern);
+    const Tensor pattern = make_tensor(DType::boolean, Dims{filled}, Device::cpu());
+    auto* const to = static_cast<char*>(pattern.data());
+    std::memset(to, 0, static_cast<std::size_t>(filled));
+    std::uint64_t state = 1;
+    for (int64_t i = 0; numbers && i + 1 < filled; i += 2) {
+      state = state * 6364136223846793005 + 1442695040888963407;
+      const auto word = static_cast<std::uint16_t>(0x3f80 | state >> (64 - 7));
+      std::memcpy(to + i, &word, sizeof(word));
+    }
+    copy_bytes(bytes_of(memory, 0, filled), pattern);
+    for (int64_t more = 0; filled < bytes; filled += more) {
+      more = std::min(filled, bytes - filled);
+      copy_bytes(bytes_of(memory, filled, more), bytes_of(memory, 0, more));
+    }
+  }
+
+  // What a kernel reads and writes has the results of another kernel in it.
+  void fill_updated(const Part& part) const {
+    if (!part.updated) return;
+    const Tensor to = bytes_of(memory_[written], part.begin, part.bytes);
+    if (part.is_number) {
+      copy_bytes(to, bytes_of(memory_[numbers], 0, part.bytes));
+    } else {
+      fill(to, false);
+    }
+  }
+
+  Device device_;
+  std::array<Tensor, kKinds> memory_;
+};
+
+KernelTimer::KernelTimer(Device device, int64_t bytes_touched)
+    : device_(device), bytes_touched_(bytes_touched), scratch_(std::make_unique<Scratch>(device)) {}
+KernelTimer::~KernelTimer() = default;
+
+bool KernelTimer::can_time(const Node& node) {
   const auto has_range = [](const BodySpec& spec) {
     return std::ranges::any_of(spec.body.values, [](const jit::BodyValue& value) {
       return value.kind == jit::BodyValue::Kind::check && value.text == "range";
@@ -254,22 +316,80 @@ bool may_run_alone(const Node& node) {
   return effect == Effect::pure || effect == Effect::draws;
 }
 
-}  // namespace
+// How many sets of operands the step's working set has room for. More than caches hold need not be.
+int KernelTimer::sets_of(const Kernel& kernel) const {
+  const int64_t beyond_caches = int64_t{1} << (device_.is_cpu() ? 26 : 28);
+  constexpr int kMostSets = 64;
+  int64_t bytes = 1;
+  for (const int buffer : buffers_of(*kernel.node))
+    bytes += static_cast<int64_t>(kernel.graph->buffers[buffer].bytes);
+  return static_cast<int>(
+      std::clamp<int64_t>(std::min(bytes_touched_, beyond_caches) / bytes, 1, kMostSets));
+}
 
-std::optional<int64_t> measured_time(const Graph& graph, const Node& node, int64_t bytes_touched) {
-  static std::mutex mutex;
-  static auto& prices = *new std::map<std::string, int64_t>;
-  if (!may_run_alone(node)) return {};
-  const int sets = sets_of(graph, node, bytes_touched);
-  const PriceKey key(graph, node, sets);
-  const std::lock_guard lock(mutex);
-  if (const auto known = prices.find(key.text()); known != prices.end()) return known->second;
+std::string KernelTimer::key_of(const Kernel& kernel) const {
+  KernelKey key(*kernel.graph);
+  key.add(sets_of(kernel));
+  key.add_node(*kernel.node);
+  return key.text();
+}
+
+std::optional<int64_t> KernelTimer::measure(const Kernel& kernel) {
+  constexpr int64_t kChain = 100'000'000;  // picoseconds
+  constexpr int kSamples = 9;
+  const Ceilings& ceilings = *ceilings_of(device_);
+  const int64_t predicted = graph::time_of(work_of(*kernel.node, device_), ceilings,
+                                           std::max<int64_t>(ceilings.node_ps, 1))
+                                .ps();
+  const int sets = sets_of(kernel);
+  const int length = std::max(
+      sets, static_cast<int>(std::clamp<int64_t>(kChain / std::max<int64_t>(predicted, 1), 2, 64)));
+  Graph chain;
+  chain.device = device_;
+  chain.fast = kernel.graph->fast;
+  scratch_->reserve({&kernel, 1}, {&sets, 1});
+  scratch_->add(chain, kernel, length, sets);
+  Program program(std::move(chain), std::make_shared<Arena>(), {.lanes = false});
+  Program* const only = &program;
+  const std::optional<double> seconds = replay_times({&only, 1}, device_, kSamples)[0];
+  if (!seconds) return {};
+  const int64_t ps = std::llround(*seconds * 1e12) - ceilings.replay_ps;
+  return std::max<int64_t>(ps / length, 1);
+}
+
+std::optional<int64_t> KernelTimer::time_of(const Kernel& kernel) {
+  if (!can_time(*kernel.node)) return {};
+  const std::string key = key_of(kernel);
+  const std::lock_guard lock(prices_mutex);
+  if (const auto known = prices().find(key); known != prices().end()) return known->second;
   try {
-    const std::optional<int64_t> price = measure(graph, node, sets);
-    if (price) prices.emplace(key.text(), *price);
+    const ExcludeKeys unobserved(bit(Key::observe));
+    const std::optional<int64_t> price = measure(kernel);
+    if (price) prices().emplace(key, *price);
     return price;
   } catch (const Error&) {  // memory is short, or the kernel refuses the values
     return {};
+  }
+}
+
+void KernelTimer::prepare(std::span<const Kernel> kernels) {
+  std::vector<Kernel> untimed;
+  {
+    const std::lock_guard lock(prices_mutex);
+    std::ranges::copy_if(kernels, std::back_inserter(untimed), [this](const Kernel& kernel) {
+      return kernel.node->body && can_time(*kernel.node) && !prices().contains(key_of(kernel));
+    });
+  }
+  if (untimed.empty()) return;
+  try {
+    const std::vector<int> once(untimed.size(), 1);
+    scratch_->reserve(untimed, once);
+    Graph all;
+    all.device = device_;
+    all.fast = untimed.front().graph->fast;
+    for (const Kernel& kernel : untimed) scratch_->add(all, kernel, 1, 1);
+    Program(std::move(all), std::make_shared<Arena>(), {.lanes = false}).prepare();
+  } catch (const Error&) {  // each kernel that can be made is made when it is timed
   }
 }
 

@@ -3,17 +3,56 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <brrr/graph/ir.h>
 
 namespace brrr::graph {
 
-// The time of a node's kernel in a replay, in picoseconds: as it was measured before in this
-// process for a kernel and operands like these, else measured now. `bytes_touched`: by the step,
-// whose other kernels evict this one's operands from the caches. None for calls that have effects
-// or refuse the values, where memory is short, and where the machine was disturbed.
-std::optional<std::int64_t> measured_time(const Graph& graph, const Node& node,
-                                          std::int64_t bytes_touched);
+class Program;
+
+// The time in seconds of a replay of each program, timed in turn, each in so many samples. None for
+// a program whose times differ too much: the machine was disturbed.
+std::vector<std::optional<double>> replay_times(std::span<Program* const> programs, Device device,
+                                                int samples);
+
+// Differs for graphs whose kernels, or what is between these, may differ.
+std::string key_of(const Graph& graph);
+
+// Times kernels of a step that touches `bytes_touched` of memory, whose other kernels evict a
+// kernel's operands from the caches.
+class KernelTimer {
+ public:
+  KernelTimer(Device device, std::int64_t bytes_touched);
+  ~KernelTimer();
+
+  struct Kernel {
+    const Graph* graph;
+    const Node* node;
+  };
+  // Whether a call acts on nothing but its results, whatever values it is timed with.
+  static bool can_time(const Node& node);
+  // Compiles the kernels that were not timed before, together.
+  void prepare(std::span<const Kernel> kernels);
+  // The time of the kernel in a replay, in picoseconds: as it was measured before in this process
+  // for a kernel and operands like these, else measured now. None for calls that cannot be
+  // timed, where memory is short, and where the machine was disturbed.
+  std::optional<std::int64_t> time_of(const Kernel& kernel);
+  // Equal for kernels that take the same time.
+  std::string key_of(const Kernel& kernel) const;
+
+ private:
+  class Scratch;
+  int sets_of(const Kernel& kernel) const;
+  std::optional<std::int64_t> measure(const Kernel& kernel);
+
+  Device device_;
+  std::int64_t bytes_touched_;
+  std::unique_ptr<Scratch> scratch_;
+};
 
 }  // namespace brrr::graph

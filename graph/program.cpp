@@ -29,7 +29,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
   plan_ = make_plan(graph_, plan_options(graph_.device, options));
   memory_ = std::make_unique<Memory>(graph_, plan_, std::move(arena));
   lowered_ = lower(graph_, plan_, *memory_);
-  prediction_ = predict(lowered_.launches, plan_, graph_.device, memory_touched());
+  prediction_ = predict(lowered_.launches, plan_, graph_.device, bytes_touched(graph_, plan_));
   result_blocks_ = result_blocks(graph_, plan_, *memory_);
   const Executable executable{graph_, plan_, *memory_, lowered_.launches, options.programmatic};
   executor_ = on_cuda ? make_cuda_graph_executor(executable) : make_list_executor(executable);
@@ -39,20 +39,10 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
 }
 
 void Program::measure_kernels() {
-  const std::int64_t touched = memory_touched();
+  KernelTimer timer(graph_.device, bytes_touched(graph_, plan_));
   std::vector<std::optional<std::int64_t>> times;
-  for (const Launch& launch : launches())
-    times.push_back(measured_time(graph_, *launch.node, touched));
+  for (const Launch& launch : launches()) times.push_back(timer.time_of({&graph_, launch.node}));
   use_times(times, launches(), plan_, graph_.device, prediction_);
-}
-
-std::int64_t Program::memory_touched() const {
-  auto bytes = static_cast<std::int64_t>(plan_.arena_bytes);
-  for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
-    const bool in_arena = plan_.arena_offset[plan_.placements[i].block] >= 0;
-    if (!in_arena) bytes += static_cast<std::int64_t>(graph_.buffers[i].bytes);
-  }
-  return bytes;
 }
 
 std::size_t Program::result_bytes() const {

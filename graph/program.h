@@ -78,7 +78,6 @@ class Program {
  private:
   std::vector<Tensor> make_results(std::span<const Tensor> arguments,
                                    std::vector<ResultBlock>& fresh) const;
-  std::int64_t memory_touched() const;
   void find_writes();
   void publish_references(bool published) const;
   void count_versions(std::span<const Tensor> arguments) const;
