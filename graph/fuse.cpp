@@ -540,7 +540,6 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
 
 int fuse(Graph& graph) {
   const int calls = static_cast<int>(graph.nodes.size());
-  gather_before_conversions(graph);
   Fusion once(graph);
   once.group();
   Graph changed = graph;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/tensor/dims.h"
 
@@ -129,7 +129,7 @@ bool gathers_rows(const Node& node) {
          member.inputs[1].strides.back() == 0 && group.sizes.back() > 1;
 }
 
-void gather_before_conversions(Graph& graph) {
+int gather_before_conversions(Graph& graph) {
   const Flow flow(graph);
   std::vector<Node> nodes;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -156,6 +156,7 @@ void gather_before_conversions(Graph& graph) {
     nodes.push_back(std::move(conversion));
   }
   graph.nodes = std::move(nodes);
+  return remove_dead(graph);
 }
 
 bool may_report(const Node& node) {

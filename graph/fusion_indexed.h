@@ -11,9 +11,6 @@
 namespace brrr::graph {
 
 bool is_indexed(const OpInfo& op);
-// Rewrites gather(cast(x)) as cast(gather(x)): the converted tensor is never stored, and a loss
-// over 16-bit logits converts one logit of each row.
-void gather_before_conversions(Graph& graph);
 // Whether a call gathers whole rows. On the CPU its own kernel copies them; a fused one would look
 // up each element.
 bool gathers_rows(const Node& node);

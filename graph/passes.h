@@ -13,6 +13,9 @@ int merge_equal(Graph& graph);
 int fuse_attention(Graph& graph);
 // Gradients of an attention that are summed as blocks of one tensor are stored in their places.
 int place_attention_gradients(Graph& graph);
+// Rewrites gather(cast(x)) as cast(gather(x)): the converted tensor is never stored, and a loss
+// over 16-bit logits converts one logit of each row.
+int gather_before_conversions(Graph& graph);
 // On CUDA, copies factors of TF32 products to the layout that tensor cores read, where that pays.
 int copy_factors(Graph& graph);
 int hoist_constants(Graph& graph);
@@ -31,6 +34,7 @@ inline constexpr Pass kPasses[] = {
     {"fuse_attention", fuse_attention, false},
     {"place_attention_gradients", place_attention_gradients, false},
     {"merge_equal", merge_equal, false},
+    {"gather_before_conversions", gather_before_conversions, false},
     {"copy_factors", copy_factors, false},
     {"hoist_constants", hoist_constants},
 };
