@@ -282,6 +282,7 @@ class Fusion {
 
   bool is_live(int g) const { return !opaque_[g] && !groups_[g].members.empty(); }
 
+  // The product that a group computes; none of a group that is a call of its own.
   const Member* contraction_in(const Group& group) const;
 
   // The group of a product and a reduction of one of its factors.

@@ -224,7 +224,8 @@ double Fusion::share_of(const Group& product) const {
 
 const Member* Fusion::contraction_in(const Group& group) const {
   const auto found = std::ranges::find_if(group.members, [&](const Member& member) {
-    return op_info(graph_.nodes[member.node].call.op).algebra == Algebra::contraction;
+    return !opaque_[member.node] &&
+           op_info(graph_.nodes[member.node].call.op).algebra == Algebra::contraction;
   });
   return found == group.members.end() ? nullptr : &*found;
 }
