@@ -71,7 +71,10 @@ struct CompiledStep::State {
                  bool replaced);
   void report_retrace(const std::string& why);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
-  std::unique_ptr<Program> plan(Graph graph, std::string& why_not_compiled);
+  std::unique_ptr<Program> plan(Graph graph, std::span<const Tensor> arguments, Entry& entry,
+                                std::string& why_not_compiled);
+  // Returns whether the step is fused.
+  bool choose(Graph& graph, std::span<const Tensor> arguments, Entry& entry);
   void report_unfused(const std::string& what, const std::string& why);
   void fuse(Graph& graph) const;
   graph::RematReport rematerialize(Graph& graph) const;
@@ -196,12 +199,32 @@ void CompiledStep::State::report_unfused(const std::string& what, const std::str
   std::fputs(fmt::format("[{}] runs {}, since {}\n", options.name, what, why).c_str(), stderr);
 }
 
+bool CompiledStep::State::choose(Graph& graph, std::span<const Tensor> arguments, Entry& entry) {
+  if (options.mode != Mode::fused) return false;
+  graph.fast = options.rounding == Rounding::fast;
+  // A policy of rematerialization has chosen by what its plan takes.
+  if (!options.measure || graph.has_policy || !graph::measures_choices()) return true;
+  if (!entry.choice) {
+    begin_phase("times kernels");
+    const auto fuse_as_required = [&](Graph& each) {
+      const Graph before = each;
+      fuse(each);
+      graph::check_required(before, each, options.name);
+    };
+    entry.choice = graph::choose_by_times(
+        graph, {fuse_as_required, program_options(), arguments, has_eager_bits(graph)});
+    graph.apart.insert(entry.choice->apart.begin(), entry.choice->apart.end());
+  }
+  return !entry.choice->unfused;
+}
+
 // Makes the program of a graph and its kernels, fused if the mode asks for it. If a kernel on CUDA
 // cannot be made, the step is fused again with its calls apart. The CPU's kernels are compiled
 // together: if that fails, the step is fused again into interpreted kernels; if these cannot be
 // made either, it is replayed call by call. `why_not_compiled` gets the first failure's reason.
-std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why_not_compiled) {
-  while (options.mode == Mode::fused) {
+std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::span<const Tensor> arguments,
+                                                   Entry& entry, std::string& why_not_compiled) {
+  while (choose(graph, arguments, entry)) {
     Graph fused = graph;
     try {
       fuse(fused);
@@ -214,7 +237,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why
     } catch (const graph::RefusedKernel& refused) {
       if (!graph.required.empty() || options.fallback == OnFallback::refuse) throw;
       const std::size_t apart = graph.apart.size();
-      graph.apart.insert(refused.calls.begin(), refused.calls.end());
+      for (const int call : refused.calls) graph.apart.emplace(call, WhyNotFused::no_kernel);
       if (graph.apart.size() == apart) throw;
       const std::string why = jit::in_one_line(refused.what());
       if (why_not_compiled.empty()) why_not_compiled = why;
@@ -261,7 +284,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   begin_phase(options.mode == Mode::fused ? "fuses, plans memory and compiles kernels"
                                           : "plans memory");
   std::string why_not_compiled;
-  entry->program = plan(std::move(graph), why_not_compiled);
+  entry->program = plan(std::move(graph), arguments.tensors, *entry, why_not_compiled);
   if (entry->remat)
     check_budget(*entry->remat, entry->program->plan().arena_bytes, why_not_compiled);
   entry->guards.emplace(entry->program->graph());
@@ -512,33 +535,8 @@ std::string CompiledStep::explain() const {
       fmt::format("{}: {} of at most {} entries, {}\n", state_->options.name, all.entries.size(),
                   state_->options.most_entries, counted(all.eager_calls, "eager call"));
   const std::lock_guard lock(state_->mutex);
-  for (std::size_t i = 0; i < all.entries.size(); ++i) {
-    const CompiledEntry& e = all.entries[i];
-    text += fmt::format(
-        "entry {} {}: {}; called {}\n  {} in {}{}\n  memory: planned {} bytes: arena {} (at "
-        "least {}), constants {}, results {}, scratch {}; gradients {}\n",
-        i, e.signature, e.reason, counted(e.calls, "time"), counted(e.nodes, "call"),
-        counted(e.lanes, "lane"),
-        e.launches > 0 ? fmt::format(", {} in the CUDA graph", counted(e.launches, "node")) : "",
-        e.planned_bytes(), e.arena_bytes, e.least_bytes, e.constant_bytes, e.result_bytes,
-        e.scratch_bytes + e.kernel_bytes, e.kept_bytes - e.constant_bytes);
-    for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
-      text += fmt::format("  while {} is {}\n", read.name, read.value);
-    const Program& program = *state_->entries[i]->program;
-    if (state_->entries[i]->remat) text += graph::to_string(*state_->entries[i]->remat);
-    text += "  " + graph::prediction_text(program.prediction()) + "\n";
-    text += graph::kernels_text(
-        graph::describe_kernels(program.graph(), program.launches(), program.prediction()),
-        program.graph().fast);
-    text += graph::unfused_text(program.graph());
-    const std::string lines = graph::to_string(state_->entries[i]->host_constants);
-    if (!lines.empty()) text += "  the same in every replay:\n";
-    for (std::size_t from = 0; from < lines.size();) {
-      const std::size_t end = lines.find('\n', from);
-      text += "    " + lines.substr(from, end - from) + "\n";
-      from = end + 1;
-    }
-  }
+  for (std::size_t i = 0; i < all.entries.size(); ++i)
+    text += fmt::format("entry {} {}", i, graph::to_string(*state_->entries[i], all.entries[i]));
   for (const std::string& why : all.eager_reasons) text += "eager: " + why + "\n";
   if (const std::string mend = state_->advice(nullptr); !mend.empty())
     text += "advice: " + mend + "\n";

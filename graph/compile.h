@@ -95,6 +95,9 @@ struct CompileOptions {
   // What to do about a host number that scales an update of parameters (a learning rate), since it
   // is the same in every replay.
   OnFrozenRate frozen_rate = OnFrozenRate::warn;
+  // While a fused step is planned, its kernels and the step are timed, and decide what is fused.
+  // Off, a model of the device does. Steps with a policy of rematerialization are not timed.
+  bool measure = true;
   // Independent calls run concurrently on CUDA.
   bool lanes = true;
   // Programmatic dependent launch: CUDA sets a kernel up while the previous one ends.

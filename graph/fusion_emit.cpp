@@ -43,11 +43,11 @@ void Fusion::note_unfused() {
       const auto tried = why_not_.find({from, to});
       const Node& producer = graph_.nodes[source.node];
       const bool is_opaque = opaque_[from] || opaque_[to] || tried == why_not_.end();
-      const bool is_apart =
-          graph_.apart.contains(producer.number) || graph_.apart.contains(node.number);
-      graph_.unfused.push_back({.why = is_apart    ? WhyNotFused::no_kernel
-                                       : is_opaque ? WhyNotFused::opaque_call
-                                                   : tried->second,
+      auto apart = graph_.apart.find(producer.number);
+      if (apart == graph_.apart.end()) apart = graph_.apart.find(node.number);
+      graph_.unfused.push_back({.why = apart != graph_.apart.end() ? apart->second
+                                       : is_opaque                 ? WhyNotFused::opaque_call
+                                                                   : tried->second,
                                 .producer = producer.number,
                                 .consumer = node.number,
                                 .value = producer.outputs[source.output],

@@ -17,7 +17,7 @@ namespace brrr {
 namespace {
 
 // In the order of WhyNotFused.
-constexpr std::array<std::pair<const char*, const char*>, 22> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 23> kReasons = {{
     {"opaque call", "computed by a kernel of its own"},
     {"no correspondence of spaces",
      "an element of the consumer needs no single element of the producer"},
@@ -44,6 +44,7 @@ constexpr std::array<std::pair<const char*, const char*>, 22> kReasons = {{
     {"not profitable", "one kernel is predicted to take as long as the two"},
     {"made early", "the value is computed again in the backward pass, in place of being kept"},
     {"no kernel", "a kernel of both would exceed a limit of the device, or does not compile"},
+    {"slower together", "one kernel takes longer than kernels of its parts, by times of all"},
 }};
 
 }  // namespace

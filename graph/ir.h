@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -181,9 +181,9 @@ struct Graph {
   std::int64_t fusion_work = 0;  // calls in the groups that fusion tried to merge
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
-  std::set<int> apart;           // calls, by number, that run in kernels of their own
-  bool has_policy = false;       // rematerialization decides what it keeps
-  bool least_memory = false;     // fusion does not extend lifetimes to save time
+  std::map<int, WhyNotFused> apart;  // calls, by number, that run in kernels of their own
+  bool has_policy = false;           // rematerialization decides what it keeps
+  bool least_memory = false;         // fusion does not extend lifetimes to save time
 
   // A contiguous value in a new temporary.
   Value add_temporary(DType dtype, const Dims& shape);

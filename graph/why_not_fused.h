@@ -29,6 +29,7 @@ enum class WhyNotFused : std::uint8_t {
   not_profitable,   // one kernel is predicted to take as long as the two
   made_early,       // rematerialization computes the consumer again, later than the producer
   no_kernel,        // a kernel of both would exceed a limit of the device, or does not compile
+  slower,           // one kernel takes longer than kernels of its parts, by times of all
 };
 
 // "no correspondence of spaces", as explain() says it.

@@ -102,6 +102,7 @@ void require_valid_environment() {
     setting_of("BRRR_CACHE", {"on", "off"});
     setting_of("BRRR_CPU_KERNELS", {"compiled", "interpreted"});
     setting_of("BRRR_ISA", {"baseline", "v3"});
+    setting_of("BRRR_MEASURE", {"on", "off"});
     setting_of("BRRR_NVTX", {"0", "1"});
     count_setting("BRRR_THREADS", 1, std::numeric_limits<int>::max());
     positive_setting("BRRR_COMPILE_SECONDS", 1);

@@ -16,26 +16,14 @@
 #include "brrr/tensor/thread_pool.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/environment.h"
+#include "tests/harness/own_cache.h"
 
 using namespace brrr;
 using graph::Ceilings;
 using graph::Curve;
+using test::OwnCache;
 
 namespace {
-
-// A cache of its own for a scope.
-struct OwnCache {
-  std::string path;
-  test::EnvironmentVariable variable;
-
-  OwnCache() : path(make()), variable("BRRR_CACHE_DIR", path) {}
-  ~OwnCache() { std::filesystem::remove_all(path); }
-  static std::string make() {
-    char name[] = "/tmp/brrr-ceilings-XXXXXX";
-    REQUIRE(mkdtemp(name));
-    return name;
-  }
-};
 
 // As of files, some days ago.
 std::string days_ago(int days) {
