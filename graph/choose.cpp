@@ -45,7 +45,7 @@ void write_choice(const jit::Hash128& key, const FusionChoice& choice) {
 
 std::optional<FusionChoice> read_choice(const jit::Hash128& key) {
   std::string bytes;
-  if (jit::disk_cache::read(key, kKind, bytes) != jit::disk_cache::Found::yes) return {};
+  if (!read_kept(key, kKind, bytes)) return {};
   std::vector<int> words(bytes.size() / sizeof(int));
   std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int));
   if (words.size() < 2 || words[0] != kChoiceFormat) return {};

@@ -1,5 +1,9 @@
 #include "brrr/graph/price.h"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -48,7 +52,8 @@ class KernelKey {
   }
   void add_node(const Node& node) {
     const Call& call = node.call;
-    add(static_cast<int>(call.op), call.scalars, static_cast<int>(call.dtype), call.in_place);
+    add_text(op_info(call.op).name);  // numbers of registered ops differ from program to program
+    add(call.scalars, static_cast<int>(call.dtype), call.in_place);
     for (int i = 0; i < call.n_attrs; ++i) add(call.attrs[i].bits);
     const std::vector<int> buffers = buffers_of(node);
     const auto add_value = [&](const Value& value) {
@@ -106,6 +111,41 @@ class KernelKey {
   std::string text_;
 };
 
+// The machine, its software and this build of the library.
+std::string where_measured(Device device) {
+  static const std::string library = [] {
+    Dl_info info{};
+    struct stat file {};
+    if (!::dladdr(reinterpret_cast<void*>(key_of), &info) || ::stat(info.dli_fname, &file) != 0)
+      return std::string();
+    return fmt::format("{} {}.{}", file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
+  }();
+  return fmt::format("{}\n{}\n{}\n", machine_of(device), software_of(device), library);
+}
+
+// --- Times on disk ---
+
+constexpr char kTime[] = "time";
+
+// Whether what a kernel does is the same in every program: not where it calls an op that a program
+// registered.
+bool is_in_every_program(const Node& node) {
+  return node.body || static_cast<int>(node.call.op) < core::kBuiltinOps;
+}
+
+std::optional<int64_t> read_time(const jit::Hash128& key) {
+  std::string bytes;
+  int64_t ps = 0;
+  if (!read_kept(key, kTime, bytes) || bytes.size() != sizeof ps) return {};
+  std::memcpy(&ps, bytes.data(), sizeof ps);
+  if (ps <= 0) return {};
+  return ps;
+}
+
+void write_time(const jit::Hash128& key, int64_t ps) {
+  jit::disk_cache::write(key, kTime, {reinterpret_cast<const char*>(&ps), sizeof ps});
+}
+
 std::mutex prices_mutex;  // also keeps threads from disturbing each other's measurements
 std::map<std::string, int64_t>& prices() {
   static auto* map = new std::map<std::string, int64_t>;
@@ -116,12 +156,10 @@ std::map<std::string, int64_t>& prices() {
 
 std::string key_of(const Graph& graph) {
   KernelKey key(graph);
-  key.add_text(machine_of(graph.device));
-  key.add_text(software_of(graph.device));
+  key.add_text(where_measured(graph.device));
   key.add(graph.interpreted);
   for (const Buffer& buffer : graph.buffers) key.add(buffer.kind, buffer.bytes);
   for (const Node& node : graph.nodes) {
-    key.add_text(op_info(node.call.op).name);
     key.add_node(node);
     key.add(node.role, node.number);
     for (const std::vector<Value>* values : {&node.inputs, &node.outputs}) {
@@ -362,14 +400,37 @@ std::optional<int64_t> KernelTimer::time_of(const Kernel& kernel) {
   const std::string key = key_of(kernel);
   const std::lock_guard lock(prices_mutex);
   if (const auto known = prices().find(key); known != prices().end()) return known->second;
+  const jit::Hash128 hash = jit::hash_of(where_measured(device_) + key);
+  const bool is_kept = is_in_every_program(*kernel.node);
+  if (const auto known = is_kept ? read_time(hash) : std::nullopt)
+    return prices().emplace(key, *known).first->second;
   try {
     const ExcludeKeys unobserved(bit(Key::observe));
     const std::optional<int64_t> price = measure(kernel);
-    if (price) prices().emplace(key, *price);
+    if (!price) return {};
+    prices().emplace(key, *price);
+    if (is_kept) write_time(hash, *price);
     return price;
   } catch (const Error&) {  // memory is short, or the kernel refuses the values
     return {};
   }
+}
+
+void forget_times() {
+  const std::lock_guard lock(prices_mutex);
+  prices().clear();
+}
+
+bool read_kept(const jit::Hash128& key, const char* kind, std::string& content) {
+  using jit::disk_cache::Found;
+  const Found found = jit::disk_cache::read(key, kind, content);
+  if (found != Found::damaged) return found == Found::yes;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    fmt::print(stderr, "[fuse] measures again, since {} is damaged (reported once)\n",
+               jit::disk_cache::path_of(key, kind));
+  });
+  return false;
 }
 
 void KernelTimer::prepare(std::span<const Kernel> kernels) {
@@ -377,7 +438,12 @@ void KernelTimer::prepare(std::span<const Kernel> kernels) {
   {
     const std::lock_guard lock(prices_mutex);
     std::ranges::copy_if(kernels, std::back_inserter(untimed), [this](const Kernel& kernel) {
-      return kernel.node->body && can_time(*kernel.node) && !prices().contains(key_of(kernel));
+      if (!kernel.node->body || !can_time(*kernel.node)) return false;
+      const std::string key = key_of(kernel);
+      if (prices().contains(key)) return false;
+      const auto known = read_time(jit::hash_of(where_measured(device_) + key));
+      if (known) prices().emplace(key, *known);
+      return !known;
     });
   }
   if (untimed.empty()) return;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <brrr/graph/ir.h>
+#include <brrr/ops/jit/disk_cache.h>
 
 namespace brrr::graph {
 
@@ -38,9 +39,9 @@ class KernelTimer {
   static bool can_time(const Node& node);
   // Compiles the kernels that were not timed before, together.
   void prepare(std::span<const Kernel> kernels);
-  // The time of the kernel in a replay, in picoseconds: as it was measured before in this process
-  // for a kernel and operands like these, else measured now. None for calls that cannot be
-  // timed, where memory is short, and where the machine was disturbed.
+  // The time of the kernel in a replay, in picoseconds: as it was measured before on this machine
+  // for a kernel and operands like these, else measured now and kept in the disk cache. None for
+  // calls that cannot be timed, where memory is short, and where the machine was disturbed.
   std::optional<std::int64_t> time_of(const Kernel& kernel);
   // Equal for kernels that take the same time.
   std::string key_of(const Kernel& kernel) const;
@@ -54,5 +55,10 @@ class KernelTimer {
   std::int64_t bytes_touched_;
   std::unique_ptr<Scratch> scratch_;
 };
+
+// What the disk cache keeps under a key. A damaged file is ignored, with one line on stderr.
+bool read_kept(const jit::Hash128& key, const char* kind, std::string& content);
+// Forgets the times that this process has read or measured, for tests.
+void forget_times();
 
 }  // namespace brrr::graph

@@ -8,8 +8,16 @@
 #include <brrr/ops/functions.h>
 #include <brrr/ops/register_op.h>
 
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <brrr/graph/price.h>
+
+#include "tests/harness/captured_stderr.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
+#include "tests/harness/own_cache.h"
 
 using namespace brrr;
 using namespace brrr::test;
@@ -145,4 +153,64 @@ TEST_CASE("price: a call that refuses the values that it is timed with has the c
   const core::LaunchCost kernel = step.launches().at(0);
   CHECK(kernel.predicted.ps() == kernel.by_ceilings.ps());
   CHECK(item(step()) == 0.5);
+}
+
+TEST_CASE("price: times are kept on disk, and damaged files are not used", "[price]") {
+  const OwnCache cache;
+  graph::forget_times();
+  const Tensor x = noise({64, 3}, 1);
+  const auto picoseconds = [&x] {
+    graph::forget_times();
+    auto step = compile([&x] { return exp(x); });
+    step();
+    step.measure_kernels();
+    return step.launches().at(0).predicted.ps();
+  };
+  const auto files = [&cache] {
+    std::vector<std::filesystem::path> found;
+    for (const auto& each : std::filesystem::directory_iterator(cache.path)) {
+      if (each.path().extension() == ".time") found.push_back(each.path());
+    }
+    return found;
+  };
+  picoseconds();
+  REQUIRE(files().size() == 1);
+  const std::string name = files()[0].stem().string();
+  const jit::Hash128 key{std::stoull(name.substr(16), nullptr, 16),
+                         std::stoull(name.substr(0, 16), nullptr, 16)};
+  const auto write = [&key](std::int64_t ps) {
+    jit::disk_cache::write(key, "time", {reinterpret_cast<const char*>(&ps), sizeof ps});
+  };
+  write(123'456'789'012);
+  CHECK(picoseconds() == 123'456'789'012);
+  for (const std::int64_t none : {0, -5}) {
+    write(none);
+    CHECK(picoseconds() > 0);
+    CHECK(picoseconds() < 100'000'000'000);
+  }
+  write(123'456'789'012);
+  std::ofstream(files()[0], std::ios::app) << "x";
+  const std::string text = stderr_of([&] { CHECK(picoseconds() < 100'000'000'000); });
+  CHECK((text.empty() || text.find("[fuse] measures again, since ") == 0));  // once a process
+  CHECK(files().size() == 1);
+  const EnvironmentVariable off("BRRR_CACHE", "off");
+  CHECK(picoseconds() > 0);
+}
+
+TEST_CASE("price: threads that read, write and measure have one time of a kernel", "[price]") {
+  const OwnCache cache;
+  graph::forget_times();
+  const Tensor x = noise({64, 3}, 1);
+  std::vector<std::int64_t> times(4);
+  std::vector<std::thread> threads;
+  for (std::int64_t& time : times) {
+    threads.emplace_back([&x, &time] {
+      auto step = compile([&x] { return tanh(x); });
+      step();
+      step.measure_kernels();
+      time = step.launches().at(0).predicted.ps();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::int64_t time : times) CHECK(time == times[0]);
 }
