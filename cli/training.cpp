@@ -57,7 +57,7 @@ Training::Training(const TrainingOptions& options)
             optimizer_.step();
             return detach(loss);
           },
-          // Without a compiler a fused step runs in interpreted kernels, or unfused, and warns.
+          // Without a compiler a fused step is replayed call by call, and warns.
           {.mode = options.mode,
            .rounding = options.rounding,
            .remat = remat_of(options.remat),

@@ -93,7 +93,6 @@ std::optional<Graph> calls_of(const Node& kernel, const Graph& whole) {
   Graph part;
   part.device = whole.device;
   part.fast = whole.fast;
-  part.interpreted = whole.interpreted;
   part.buffers = whole.buffers;
   std::set<int> found;
   for (const Node& node : whole.nodes) {
@@ -351,7 +350,7 @@ void Chooser::choose_plan() {
   };
   if (!std::ranges::all_of(graph_.nodes, may_repeat)) return;
   std::vector<Graph> plans;  // the simplest first
-  if (graph_.required.empty()) plans.push_back(graph_);
+  if (options_.unfused) plans.push_back(*options_.unfused);
   const std::size_t by_model = plans.size();
   plans.push_back(by_model_);
   if (!choice_.apart.empty()) plans.push_back(with_apart(choice_.apart));

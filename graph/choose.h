@@ -26,6 +26,7 @@ struct ChoiceOptions {
   std::function<void(Graph&)> fuse;
   ProgramOptions program;
   std::span<const Tensor> arguments;
+  const Graph* unfused = nullptr;  // the step in graph mode; null: it must be fused
   // Whether all candidates give the same bits. Else nothing is timed where the choice cannot be
   // kept.
   bool same_bits = false;

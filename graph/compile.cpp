@@ -6,7 +6,6 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <mutex>
 #include <optional>
@@ -71,10 +70,10 @@ struct CompiledStep::State {
                  bool replaced);
   void report_retrace(const std::string& why);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
-  std::unique_ptr<Program> plan(Graph graph, std::span<const Tensor> arguments, Entry& entry,
-                                std::string& why_not_compiled);
+  std::unique_ptr<Program> plan(Graph graph, Graph unfused, std::span<const Tensor> arguments,
+                                Entry& entry, std::string& why_not_compiled);
   // Returns whether the step is fused.
-  bool choose(Graph& graph, std::span<const Tensor> arguments, Entry& entry);
+  bool choose(Graph& graph, const Graph& unfused, std::span<const Tensor> arguments, Entry& entry);
   void report_unfused(const std::string& what, const std::string& why);
   void fuse(Graph& graph) const;
   graph::RematReport rematerialize(Graph& graph) const;
@@ -130,18 +129,10 @@ Graph CompiledStep::State::trace(std::span<const Tensor> arguments,
   return trace.finish(function(trace.inputs()));
 }
 
-// A number that is an argument of the step is part of its signature: another value makes another
-// entry. It may have been negated, or rounded to f32.
 void CompiledStep::State::report_frozen_rates(std::vector<HostConstant> constants,
                                               std::span<const std::int64_t> statics) const {
   if (options.frozen_rate == OnFrozenRate::ignore) return;
-  const std::vector<double> given = graph::numbers_of(statics);
-  std::erase_if(constants, [&](const HostConstant& each) {
-    return !each.updates_parameter || std::ranges::any_of(given, [&](double number) {
-      const double size = std::abs(number), used = std::abs(*each.value);
-      return used == size || used == static_cast<float>(size);
-    });
-  });
+  constants = graph::frozen_rates(std::move(constants), graph::numbers_of(statics));
   if (constants.empty()) return;
   const std::string text = fmt::format(
       "[{}] numbers of the host update parameters and will be the same in every replay; a schedule "
@@ -159,6 +150,13 @@ void run(const graph::Pass& pass, Graph& graph) {
 #ifndef NDEBUG
   graph::verify(graph, pass.name);
 #endif
+}
+
+Graph through_passes(Graph graph, Mode mode) {
+  for (const graph::Pass& pass : graph::kPasses) {
+    if (pass.in_graph_mode || mode == Mode::fused) run(pass, graph);
+  }
+  return graph;
 }
 
 }  // namespace
@@ -199,7 +197,8 @@ void CompiledStep::State::report_unfused(const std::string& what, const std::str
   std::fputs(fmt::format("[{}] runs {}, since {}\n", options.name, what, why).c_str(), stderr);
 }
 
-bool CompiledStep::State::choose(Graph& graph, std::span<const Tensor> arguments, Entry& entry) {
+bool CompiledStep::State::choose(Graph& graph, const Graph& unfused,
+                                 std::span<const Tensor> arguments, Entry& entry) {
   if (options.mode != Mode::fused) return false;
   graph.fast = options.rounding == Rounding::fast;
   // A policy of rematerialization has chosen by what its plan takes.
@@ -212,7 +211,8 @@ bool CompiledStep::State::choose(Graph& graph, std::span<const Tensor> arguments
       graph::check_required(before, each, options.name);
     };
     entry.choice = graph::choose_by_times(
-        graph, {fuse_as_required, program_options(), arguments, has_eager_bits(graph)});
+        graph, {fuse_as_required, program_options(), arguments,
+                graph.required.empty() ? &unfused : nullptr, has_eager_bits(graph)});
     graph.apart.insert(entry.choice->apart.begin(), entry.choice->apart.end());
   }
   return !entry.choice->unfused;
@@ -220,11 +220,12 @@ bool CompiledStep::State::choose(Graph& graph, std::span<const Tensor> arguments
 
 // Makes the program of a graph and its kernels, fused if the mode asks for it. If a kernel on CUDA
 // cannot be made, the step is fused again with its calls apart. The CPU's kernels are compiled
-// together: if that fails, the step is fused again into interpreted kernels; if these cannot be
-// made either, it is replayed call by call. `why_not_compiled` gets the first failure's reason.
-std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::span<const Tensor> arguments,
-                                                   Entry& entry, std::string& why_not_compiled) {
-  while (choose(graph, arguments, entry)) {
+// together: if that fails, the step is replayed call by call. `why_not_compiled` gets the first
+// failure's reason.
+std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, Graph unfused,
+                                                   std::span<const Tensor> arguments, Entry& entry,
+                                                   std::string& why_not_compiled) {
+  while (choose(graph, unfused, arguments, entry)) {
     Graph fused = graph;
     try {
       fuse(fused);
@@ -243,19 +244,18 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::span<const 
       if (why_not_compiled.empty()) why_not_compiled = why;
       report_unfused(refused.kernel + " unfused", "their kernel cannot be made: " + why);
     } catch (const Error& error) {
-      if (graph.device.is_cuda() || !graph.required.empty()) throw;
-      const std::string why = jit::in_one_line(error.what());
-      if (std::exchange(graph.interpreted, true)) {
-        if (options.fallback == OnFallback::refuse) throw;
-        report_unfused("unfused", "its kernels cannot be compiled: " + why);
-        graph.interpreted = false;
-        break;
-      }
-      why_not_compiled = why;
+      if (graph.device.is_cuda() || !graph.required.empty() ||
+          options.fallback == OnFallback::refuse)
+        throw;
+      why_not_compiled = jit::in_one_line(error.what());
+      if (options.fallback == OnFallback::warn) graph::report_uncompiled(why_not_compiled);
+      break;
     }
     if (entries.empty()) arena = std::make_shared<graph::Arena>();  // drop the failed plan's
   }
-  return std::make_unique<Program>(std::move(graph), arena, program_options());
+  const bool is_chosen = entry.choice && entry.choice->unfused;
+  return std::make_unique<Program>(std::move(is_chosen ? unfused : graph), arena,
+                                   program_options());
 }
 
 std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& arguments,
@@ -274,9 +274,9 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   run({"remove_dead", graph::remove_dead}, graph);
   entry->host_constants = graph::host_constants(graph);
   report_frozen_rates(entry->host_constants, arguments.statics);
-  for (const graph::Pass& pass : graph::kPasses) {
-    if (pass.in_graph_mode || options.mode == Mode::fused) run(pass, graph);
-  }
+  Graph unfused;
+  if (options.mode == Mode::fused) unfused = through_passes(graph, Mode::graph);
+  graph = through_passes(std::move(graph), options.mode);
   if (options.remat.kind() != Remat::Kind::none) {
     begin_phase("chooses what to recompute");
     entry->remat = rematerialize(graph);
@@ -284,7 +284,8 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   begin_phase(options.mode == Mode::fused ? "fuses, plans memory and compiles kernels"
                                           : "plans memory");
   std::string why_not_compiled;
-  entry->program = plan(std::move(graph), arguments.tensors, *entry, why_not_compiled);
+  entry->program =
+      plan(std::move(graph), std::move(unfused), arguments.tensors, *entry, why_not_compiled);
   if (entry->remat)
     check_budget(*entry->remat, entry->program->plan().arena_bytes, why_not_compiled);
   entry->guards.emplace(entry->program->graph());

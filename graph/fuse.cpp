@@ -15,6 +15,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
 #include "brrr/graph/fusion_indexed.h"
+#include "brrr/ops/cpu/body_runner.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/jit/contraction.h"
 #include "brrr/tensor/thread_pool.h"
@@ -41,7 +42,8 @@ void Fusion::group() {
     const Node& node = graph_.nodes[i];
     opaque_[i] = !is_fusable(node) || graph_.apart.contains(node.number) ||
                  is_made_in_place(graph_, node) ||
-                 (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
+                 (graph_.device.is_cpu() && on_cpu::has_body_runners() &&
+                  needs_coordinates(op_info(node.call.op))) ||
                  (graph_.device.is_cpu() && is_moved_by_own_kernel(node));
     work_[i] = work_of_call_[i] = work_of(node, graph_.device);
     if (opaque_[i]) {

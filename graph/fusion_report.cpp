@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "brrr/dispatch/op_info.h"
@@ -276,6 +279,18 @@ void check_required(const Graph& before, const Graph& fused, const std::string& 
     fail("[{}] require_fused expected one kernel for {} and {}, got two: {} (at {})", name,
          text(pair.a, a), text(pair.b, b), why, describe(pair.site));
   }
+}
+
+void report_uncompiled(const std::string& why) {
+  constexpr std::size_t kMost = 16;
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const reported = new std::set<std::string>;
+  const std::lock_guard lock(*mutex);
+  if (reported->size() >= kMost || !reported->insert(why).second) return;
+  fmt::print(stderr,
+             "[fuse] replays fused steps on the CPU call by call, since kernels cannot be "
+             "compiled: {}\n",
+             why);
 }
 
 }  // namespace brrr::graph

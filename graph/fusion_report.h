@@ -28,4 +28,7 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast);
 // `name`: of the step.
 void check_required(const Graph& before, const Graph& fused, const std::string& name);
 
+// Says on stderr that kernels cannot be compiled on the CPU, once a process for each reason.
+void report_uncompiled(const std::string& why);
+
 }  // namespace brrr::graph

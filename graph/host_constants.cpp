@@ -168,4 +168,15 @@ std::string to_string(std::span<const HostConstant> constants, bool message) {
   return text;
 }
 
+std::vector<HostConstant> frozen_rates(std::vector<HostConstant> constants,
+                                       std::span<const double> arguments) {
+  std::erase_if(constants, [&](const HostConstant& each) {
+    return !each.updates_parameter || std::ranges::any_of(arguments, [&](double number) {
+      const double size = std::abs(number), used = std::abs(*each.value);
+      return used == size || used == static_cast<float>(size);
+    });
+  });
+  return constants;
+}
+
 }  // namespace brrr::graph

@@ -177,10 +177,9 @@ struct Graph {
   std::vector<RematMark> marks;
   std::string refused_mark;  // the error of a mark on a tensor from outside, under a policy
   std::vector<NamedRematMark> named_marks;
-  std::vector<Unfused> unfused;  // of a fused graph
-  std::int64_t fusion_work = 0;  // calls in the groups that fusion tried to merge
-  bool fast = false;             // Rounding::fast
-  bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
+  std::vector<Unfused> unfused;      // of a fused graph
+  std::int64_t fusion_work = 0;      // calls in the groups that fusion tried to merge
+  bool fast = false;                 // Rounding::fast
   std::map<int, WhyNotFused> apart;  // calls, by number, that run in kernels of their own
   bool has_policy = false;           // rematerialization decides what it keeps
   bool least_memory = false;         // fusion does not extend lifetimes to save time
@@ -211,6 +210,10 @@ std::string to_string(const Graph& graph, GraphFormat format = GraphFormat::text
 
 // Every number of the host that became part of the graph.
 std::vector<HostConstant> host_constants(const Graph& graph);
+// Those that update parameters, without numbers that are arguments of the step: another value of
+// these makes another entry. They may have been negated, or rounded to f32.
+std::vector<HostConstant> frozen_rates(std::vector<HostConstant> constants,
+                                       std::span<const double> arguments);
 // With `message`, places are described for a message (graph/call_site.h).
 std::string to_string(std::span<const HostConstant> constants, bool message = false);
 

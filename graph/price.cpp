@@ -157,7 +157,6 @@ std::map<std::string, int64_t>& prices() {
 std::string key_of(const Graph& graph) {
   KernelKey key(graph);
   key.add_text(where_measured(graph.device));
-  key.add(graph.interpreted);
   for (const Buffer& buffer : graph.buffers) key.add(buffer.kind, buffer.bytes);
   for (const Node& node : graph.nodes) {
     key.add_node(node);

@@ -78,8 +78,7 @@ class BodyKernel {
 };
 
 // Makes a kernel for each body, for operands of the given layouts, whose memory may be allocated
-// later. On the CPU new kernels are compiled together, or interpreted if compiling fails; on CUDA
-// each is compiled at its first run.
+// later. On the CPU new kernels are compiled together; on CUDA each is compiled at its first run.
 struct BodyOperands {
   std::shared_ptr<const BodySpec> spec;
   std::vector<Tensor> inputs, outputs;

@@ -100,7 +100,6 @@ void require_valid_environment() {
   static const bool valid = [] {
     setting_of("BRRR_ALLOCATOR", {"passthrough", "caching"});
     setting_of("BRRR_CACHE", {"on", "off"});
-    setting_of("BRRR_CPU_KERNELS", {"compiled", "interpreted"});
     setting_of("BRRR_ISA", {"baseline", "v3"});
     setting_of("BRRR_MEASURE", {"on", "off"});
     setting_of("BRRR_NVTX", {"0", "1"});

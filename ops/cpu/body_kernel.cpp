@@ -1,24 +1,17 @@
 // Bodies on the CPU: generated functions of a range, split over the pool.
 #include "brrr/ops/body_kernel.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
-#include <set>
 
-#include "brrr/ops/cpu/body_interpreter.h"
+#include "brrr/ops/cpu/body_runner.h"
 #include "brrr/ops/cpu/body_walk.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
-#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/tensor/environment.h"
-#include "brrr/tensor/fail.h"
 #include "brrr/tensor/out_of_range.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
@@ -57,9 +50,7 @@ class CpuBodyKernel final : public BodyKernel {
     return source_ = jit::render_cpu(body, layout_.walk);
   }
   void set_function(void* function) { function_ = reinterpret_cast<jit::CpuFunction>(function); }
-  void interpret() {
-    interpreter_ = std::make_unique<BodyInterpreter>(spec_->body, layout_.reduced, layout_.order);
-  }
+  void run_by(MakeBodyRunner make) { runner_ = make(spec_->body, layout_.reduced, layout_.order); }
 
   KernelFacts facts() const override { return {.source = source_}; }
 
@@ -91,7 +82,7 @@ class CpuBodyKernel final : public BodyKernel {
       run_split(arguments, faults);
     } else {
       parallel_for(layout_.space.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
-        function_ ? call(arguments, begin, end, faults) : interpreter_->run(arguments, begin, end);
+        runner_ ? runner_->run(arguments, begin, end) : call(arguments, begin, end, faults);
       });
     }
     if (faults.first.position >= 0) report(faults.first);
@@ -175,27 +166,10 @@ class CpuBodyKernel final : public BodyKernel {
   BodyWalk layout_;
   Grain grain_ = 1;
   jit::CpuFunction function_ = nullptr;
-  std::unique_ptr<BodyInterpreter> interpreter_;  // in place of a function
+  std::unique_ptr<BodyRunner> runner_;  // in place of a function
 };
 
-// How kernels run: compiled, interpreted where they cannot be, or one of these always.
-enum class Ways { compiled, interpreted, either };
-Ways ways() {
-  const std::string way = setting_of("BRRR_CPU_KERNELS", {"compiled", "interpreted"});
-  return way.empty() ? Ways::either : way == "compiled" ? Ways::compiled : Ways::interpreted;
-}
-
-// One line, once a process for each reason.
-void report_interpreted(const std::string& why) {
-  constexpr std::size_t kMost = 16;
-  static std::mutex* mutex = new std::mutex;
-  static auto* reported = new std::set<std::string>;
-  const std::lock_guard lock(*mutex);
-  if (reported->size() >= kMost || !reported->insert(why).second) return;
-  const std::string line = fmt::format(
-      "[fuse] interprets fused kernels on the CPU, since they cannot be compiled: {}\n", why);
-  std::fputs(line.c_str(), stderr);
-}
+std::atomic<MakeBodyRunner> make_runner = nullptr;
 
 }  // namespace
 
@@ -209,30 +183,16 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
     made.push_back(kernel.get());
     kernels.push_back(std::move(kernel));
   }
-  const Ways way = ways();
-  std::string why;
-  if (way != Ways::interpreted) {
-    try {
-      const std::vector<void*> functions = jit::load_cpu_kernels(sources);
-      for (std::size_t i = 0; i < made.size(); ++i) made[i]->set_function(functions[i]);
-      return kernels;
-    } catch (const OutOfMemory&) {
-      throw;
-    } catch (const Error& error) {
-      if (way == Ways::compiled) throw;
-      why = jit::in_one_line(error.what());
-    }
+  if (const MakeBodyRunner make = make_runner.load()) {
+    for (CpuBodyKernel* kernel : made) kernel->run_by(make);
+    return kernels;
   }
-  try {
-    for (CpuBodyKernel* kernel : made) kernel->interpret();
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const Error& error) {
-    if (why.empty()) throw;
-    fail("{}; compiling failed: {}", error.what(), why);
-  }
-  if (way == Ways::either) report_interpreted(why);
+  const std::vector<void*> functions = jit::load_cpu_kernels(sources);
+  for (std::size_t i = 0; i < made.size(); ++i) made[i]->set_function(functions[i]);
   return kernels;
 }
+
+void set_body_runners(MakeBodyRunner make) { make_runner = make; }
+bool has_body_runners() { return make_runner.load() != nullptr; }
 
 }  // namespace brrr::on_cpu

@@ -1,4 +1,5 @@
 // Steps of long chains with many readers have eager's bits in every mode on the CPU.
+#include "tests/harness/body_interpreter.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/chain_programs.h"
 #include "tests/harness/environment.h"
@@ -25,7 +26,7 @@ TEST_CASE("random chains of small calls have eager's bits when they are fused", 
 
 TEST_CASE("random chains of small calls have eager's bits when they are interpreted",
           "[fuse][chains]") {
-  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  const Interpreted interpreted;
   for (std::uint64_t seed = 6; seed <= 26; ++seed) {
     const ChainProgram program = draw_chain_program(seed);
     INFO(program.name << ", seed " << seed);

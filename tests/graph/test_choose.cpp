@@ -90,8 +90,11 @@ Graph traced(const std::function<Tensors()>& function) {
 std::vector<std::string> apart(
     const Graph& graph,
     std::function<std::optional<std::int64_t>(const KernelTimer::Kernel&)> time_of) {
-  const auto chosen = graph::choose_apart(
-      graph, {[](Graph& each) { graph::fuse(each); }, {}, {}, true, std::move(time_of)});
+  const auto chosen = graph::choose_apart(graph, {.fuse = [](Graph& each) { graph::fuse(each); },
+                                                  .program = {},
+                                                  .arguments = {},
+                                                  .same_bits = true,
+                                                  .time_of = std::move(time_of)});
   std::vector<std::string> names;
   for (const graph::Node& node : graph.nodes) {
     if (const auto found = chosen.find(node.number); found != chosen.end()) {
@@ -130,15 +133,22 @@ TEST_CASE("choose: a choice is kept, and made again where its file is damaged", 
     step();
     return choice_of(step);
   };
-  const auto is_timed = [](const std::string& text) {
-    return text.find("by times") != std::string::npos && text.find("before") == std::string::npos;
-  };
   const auto is_kept = [](const std::string& text) {
     return text.find("by times that were measured before") != std::string::npos;
   };
+  const auto is_timed = [&](const std::string& text) {
+    return text.find("by times") != std::string::npos && !is_kept(text);
+  };
+  // The choice of a machine that is disturbed is made again.
+  const auto is_kept_soon = [&](int repeats) {
+    bool kept = false;
+    for (int i = 0; i < 50 && !kept; ++i) kept = is_kept(make(repeats));
+    return kept;
+  };
   CHECK(is_timed(make(3)));
-  CHECK(is_kept(make(3)));
+  CHECK(is_kept_soon(3));
   CHECK(is_timed(make(4)));  // another program
+  CHECK(is_kept_soon(4));
   CHECK(make(3, false) == "");
   int files = 0;
   for (const auto& each : std::filesystem::directory_iterator(measuring.cache.path)) {
@@ -148,7 +158,7 @@ TEST_CASE("choose: a choice is kept, and made again where its file is damaged", 
   }
   CHECK(files == 2);
   CHECK(is_timed(make(3)));
-  CHECK(is_kept(make(3)));
+  CHECK(is_kept_soon(3));
   // Nothing is timed where the bits depend on the choice and it cannot be kept.
   const EnvironmentVariable off("BRRR_CACHE", "off");
   CHECK(is_timed(make(3)));
@@ -213,17 +223,18 @@ TEST_CASE("choose: a fusion that the user requires is kept whatever it takes", "
     return Tensors{z};
   };
   const Graph graph = traced(function);
-  const auto chosen =
-      graph::choose_apart(graph, {[before = graph](Graph& each) {
-                                    graph::fuse(each);
-                                    graph::check_required(before, each, "traced");
-                                  },
-                                  {},
-                                  {},
-                                  true,
-                                  [](const KernelTimer::Kernel& k) -> std::optional<std::int64_t> {
-                                    return k.node->calls.size() > 1 ? 100'000'000 : 4;
-                                  }});
+  const auto chosen = graph::choose_apart(
+      graph, {.fuse =
+                  [before = graph](Graph& each) {
+                    graph::fuse(each);
+                    graph::check_required(before, each, "traced");
+                  },
+              .program = {},
+              .arguments = {},
+              .same_bits = true,
+              .time_of = [](const KernelTimer::Kernel& k) -> std::optional<std::int64_t> {
+                return k.node->calls.size() > 1 ? 100'000'000 : 4;
+              }});
   CHECK(chosen.empty());
   auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
   CHECK_NOTHROW(step());

@@ -7,6 +7,7 @@
 #include "brrr/graph/passes.h"
 #include "brrr/graph/trace.h"
 #include "brrr/ops/register_op.h"
+#include "tests/harness/body_interpreter.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/compile_plan.h"
@@ -161,7 +162,7 @@ bool precedes(const CallDependences& dependences, int before, int call) {
 
 TEST_CASE("effects: random programs have eager's order", "[compile][effects]") {
   // Compiling the kernels of so many programs takes minutes.
-  const EnvironmentVariable uncompiled("BRRR_CPU_KERNELS", "interpreted");
+  const Interpreted uncompiled;
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     INFO("seed " << seed);
     const auto eager =

@@ -1,4 +1,4 @@
-// Fused steps on the CPU have eager's bits, compiled or interpreted.
+// Fused steps on the CPU have eager's bits.
 #include <algorithm>
 
 #include <regex>
@@ -8,6 +8,7 @@
 #include <brrr/nn/optim/optimizers.h>
 #include <brrr/ops/functions.h>
 
+#include "tests/harness/body_interpreter.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/compile_random.h"
@@ -16,10 +17,7 @@
 
 namespace brrr::test {
 
-TEST_CASE("fused programs give what eager ones do", "[fuse]") {
-  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
-  check_fused_programs(cpu);
-}
+TEST_CASE("fused programs give what eager ones do", "[fuse]") { check_fused_programs(cpu); }
 
 TEST_CASE("fast rounding keeps what is inside a kernel in f32", "[fuse]") {
   const auto chain = [](const Tensor& x) { return tanh(x * 1.37 + 0.3) * x - 0.7; };
@@ -44,19 +42,17 @@ TEST_CASE("products beside fused kernels are within bounds of those in f64", "[f
 }
 
 TEST_CASE("random programs have eager's bits when they are fused", "[fuse][sanitized]") {
-  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   check_random_programs(cpu, 60, Mode::fused);
 }
 
 TEST_CASE("random programs have eager's bits when they are fused and computed again",
           "[fuse][remat]") {
-  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   check_random_programs(cpu, 40, Mode::fused, true);
 }
 
 TEST_CASE("random programs have eager's bits when they are interpreted and computed again",
           "[fuse][remat]") {
-  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  const Interpreted interpreted;
   check_random_programs(cpu, 1000, Mode::fused, true);
 }
 
@@ -115,7 +111,7 @@ TEST_CASE("a sum of slices' gradients reads each where it lies", "[fuse]") {
 }
 
 TEST_CASE("interpreted kernels give what eager ops do", "[fuse]") {
-  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  const Interpreted interpreted;
   check_interpreted_programs();
   check_random_programs(cpu, 60, Mode::fused);
 }
@@ -141,33 +137,29 @@ TEST_CASE("row kernels write in the memory of operands that end there", "[fuse]"
   const Tensor a = noise({512, 16}, 1, f32), b = noise({16, 9000}, 2, f32);
   const Tensor c = noise({9000, 8}, 3, f32);
   const std::size_t bytes = 512 * 9000 * sizeof(float);  // more than a CPU kernel keeps of a row
-  for (const char* kernels : {"compiled", "interpreted"}) {
-    INFO(kernels);
-    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
-    const auto check = [&](auto function, std::size_t least, std::size_t most) {
-      auto fused = compile(function, {.mode = Mode::fused});
-      for (int call = 0; call < 3; ++call) {
-        const bool same = bits_of(fused(a)) == bits_of(function(a));  // not printed
-        CHECK(same);
-      }
-      const std::size_t arena = fused.report().entries.front().arena_bytes;
-      CHECK(arena >= least);
-      CHECK(arena < most);
-    };
-    const auto softmaxed = [&](const Tensor& x) { return matmul(softmax(matmul(x, b), 1), c); };
-    check(softmaxed, bytes, bytes * 5 / 4);
-    // `doubled` is written in the first pass over a row; the second one reads the scores again.
-    const auto centred = [&](const Tensor& x) {
-      const Tensor scores = matmul(x, b), doubled = scores * 2;
-      return matmul(doubled, c) + matmul(scores - mean(doubled, {1}, true), c);
-    };
-    check(centred, bytes * 2, bytes * 9 / 4);
-    // Threads of a CUDA kernel that have no row check the last one again, at any time.
-    const auto checked_scores = [&](const Tensor& x) {
-      return matmul(softmax(checked(matmul(x, b), -1e6, 1e6), 1), c);
-    };
-    check(checked_scores, bytes * 2, bytes * 9 / 4);
-  }
+  const auto check = [&](auto function, std::size_t least, std::size_t most) {
+    auto fused = compile(function, {.mode = Mode::fused});
+    for (int call = 0; call < 3; ++call) {
+      const bool same = bits_of(fused(a)) == bits_of(function(a));  // not printed
+      CHECK(same);
+    }
+    const std::size_t arena = fused.report().entries.front().arena_bytes;
+    CHECK(arena >= least);
+    CHECK(arena < most);
+  };
+  const auto softmaxed = [&](const Tensor& x) { return matmul(softmax(matmul(x, b), 1), c); };
+  check(softmaxed, bytes, bytes * 5 / 4);
+  // `doubled` is written in the first pass over a row; the second one reads the scores again.
+  const auto centred = [&](const Tensor& x) {
+    const Tensor scores = matmul(x, b), doubled = scores * 2;
+    return matmul(doubled, c) + matmul(scores - mean(doubled, {1}, true), c);
+  };
+  check(centred, bytes * 2, bytes * 9 / 4);
+  // Threads of a CUDA kernel that have no row check the last one again, at any time.
+  const auto checked_scores = [&](const Tensor& x) {
+    return matmul(softmax(checked(matmul(x, b), -1e6, 1e6), 1), c);
+  };
+  check(checked_scores, bytes * 2, bytes * 9 / 4);
 }
 
 TEST_CASE("a fused step on the CPU computes exponentials once", "[fuse]") {
@@ -320,83 +312,72 @@ TEST_CASE("reductions that eager takes in different orders have eager's bits", "
 
 TEST_CASE("a result in the memory of an operand is stored after all reads of the operand",
           "[fuse]") {
-  for (const char* kernels : {"compiled", "interpreted"}) {
-    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
-    for (const std::int64_t n : {64, 65}) {  // in whole vectors, and not
-      for (const DType dtype : {f32, f64, bf16}) {
-        INFO(kernels << " " << n << " " << name_of(dtype));
-        const Tensor start = abs(noise({n, 8}, 1, dtype));
-        const auto in_place = [](Tensor& state) {
-          const Tensor before = clone(state);
-          exp_(state);
-          return pow(state, before);
-        };
-        Tensor eager_state = clone(start), fused_state = clone(start);
-        auto step = compile([&] { return in_place(fused_state); }, {.mode = Mode::fused});
-        for (int call = 0; call < 2; ++call) {
-          const bool same = bits_of(step()) == bits_of(in_place(eager_state)) &&
-                            bits_of(fused_state) == bits_of(eager_state);
-          CHECK(same);
-        }
-        const Tensor w = noise({8, 64}, 2, dtype) * 0.1, a = noise({64, 8}, 3, dtype);
-        const auto planned = [&](const Tensor& x) {
-          const Tensor u = matmul(x, w), y = exp(u * 1.0);
-          return matmul(y, a) + matmul(pow(y, u), a);
-        };
-        const auto of_two_types = [&](const Tensor& x) {
-          const Tensor u = matmul(x, w), y = exp(u);
-          return matmul(y, a) + cast(matmul(exp(cast(u, f64)), cast(a, f64)), dtype);
-        };
-        const auto check = [&](auto function) {
-          auto fused = compile(function, {.mode = Mode::fused});
-          const bool same = bits_of(fused(start)) == bits_of(function(start));
-          CHECK(same);
-        };
-        check(planned);
-        check(of_two_types);
+  for (const std::int64_t n : {64, 65}) {  // in whole vectors, and not
+    for (const DType dtype : {f32, f64, bf16}) {
+      INFO(n << " " << name_of(dtype));
+      const Tensor start = abs(noise({n, 8}, 1, dtype));
+      const auto in_place = [](Tensor& state) {
+        const Tensor before = clone(state);
+        exp_(state);
+        return pow(state, before);
+      };
+      Tensor eager_state = clone(start), fused_state = clone(start);
+      auto step = compile([&] { return in_place(fused_state); }, {.mode = Mode::fused});
+      for (int call = 0; call < 2; ++call) {
+        const bool same = bits_of(step()) == bits_of(in_place(eager_state)) &&
+                          bits_of(fused_state) == bits_of(eager_state);
+        CHECK(same);
       }
+      const Tensor w = noise({8, 64}, 2, dtype) * 0.1, a = noise({64, 8}, 3, dtype);
+      const auto planned = [&](const Tensor& x) {
+        const Tensor u = matmul(x, w), y = exp(u * 1.0);
+        return matmul(y, a) + matmul(pow(y, u), a);
+      };
+      const auto of_two_types = [&](const Tensor& x) {
+        const Tensor u = matmul(x, w), y = exp(u);
+        return matmul(y, a) + cast(matmul(exp(cast(u, f64)), cast(a, f64)), dtype);
+      };
+      const auto check = [&](auto function) {
+        auto fused = compile(function, {.mode = Mode::fused});
+        const bool same = bits_of(fused(start)) == bits_of(function(start));
+        CHECK(same);
+      };
+      check(planned);
+      check(of_two_types);
     }
   }
 }
 
 TEST_CASE("a number that a kernel stores is stored in every tile", "[fuse]") {
-  for (const char* kernels : {"compiled", "interpreted"}) {
-    INFO(kernels);
-    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
-    const Tensor x = noise({300, 16}, 1);  // several tiles
-    Tensor state = noise({300, 16}, 2);
-    auto step = compile(
-        [&](const Tensor& v) {
-          fill_(state, 3.0);
-          return v + state;
-        },
-        {.mode = Mode::fused});
-    const Tensor sum = step(x);
-    REQUIRE(step.kernels().size() == 1);
-    const bool stored = bits_of(state) == bits_of(full({300, 16}, 3.0));
-    const bool read = bits_of(sum) == bits_of(x + 3.0);
-    CHECK(stored);
-    CHECK(read);
-  }
+  const Tensor x = noise({300, 16}, 1);  // several tiles
+  Tensor state = noise({300, 16}, 2);
+  auto step = compile(
+      [&](const Tensor& v) {
+        fill_(state, 3.0);
+        return v + state;
+      },
+      {.mode = Mode::fused});
+  const Tensor sum = step(x);
+  REQUIRE(step.kernels().size() == 1);
+  const bool stored = bits_of(state) == bits_of(full({300, 16}, 3.0));
+  const bool read = bits_of(sum) == bits_of(x + 3.0);
+  CHECK(stored);
+  CHECK(read);
 }
 
 TEST_CASE("eight dimensions are reduced in one kernel", "[fuse]") {
-  for (const char* kernels : {"compiled", "interpreted"}) {
-    INFO(kernels);
-    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
-    // Each repeated dimension is two of the kernel's.
-    const auto function = [](const Tensor& x) { return sum(abs(repeat(x, {2, 2, 2, 2}))); };
-    const Tensor x = noise({3, 3, 17, 3}, 1);
-    auto step = compile(function, {.mode = Mode::fused});
-    const Tensor fused = step(x);
-    REQUIRE(step.kernels().size() == 1);
-    const bool same = bits_of(fused) == bits_of(function(x));
-    CHECK(same);
-  }
+  // Each repeated dimension is two of the kernel's.
+  const auto function = [](const Tensor& x) { return sum(abs(repeat(x, {2, 2, 2, 2}))); };
+  const Tensor x = noise({3, 3, 17, 3}, 1);
+  auto step = compile(function, {.mode = Mode::fused});
+  const Tensor fused = step(x);
+  REQUIRE(step.kernels().size() == 1);
+  const bool same = bits_of(fused) == bits_of(function(x));
+  CHECK(same);
 }
 
 TEST_CASE("Adam fuses with the gradients that it reads, without a compiler as well", "[fuse]") {
-  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  const Interpreted interpreted;
   const Tensor x = noise({64}, 1);
   const auto trained = [&](Mode mode) {
     Tensor p = requires_grad_(noise({64}, 2));

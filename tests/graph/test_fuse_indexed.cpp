@@ -84,15 +84,4 @@ TEST_CASE("nothing from outside is written by a kernel that checks", "[fuse]") {
   CHECK_THAT(step.explain(), Catch::Contains("1 checked"));
 }
 
-TEST_CASE("what is around a gather is interpreted where there is no compiler", "[fuse]") {
-  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
-  const auto function = [](const Tensor& x, const Tensor& index) {
-    return gather(exp(x) * 2.0, 1, index) * 2.0 + 1.0;
-  };
-  const Tensor x = noise({40, 9}, 1), index = integers({40, 3}, 9, 2);
-  auto step = compile(function, {.mode = Mode::fused});
-  CHECK(bits_of(step(x, index)) == bits_of(function(x, index)));
-  CHECK(step.report().entries.at(0).nodes == 3);
-}
-
 }  // namespace brrr::test

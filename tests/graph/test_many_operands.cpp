@@ -90,7 +90,6 @@ Tensors neural_ode(const Tensors& weights, const Tensors& a) {
 
 TEST_CASE("fused sums of more tensors than a kernel takes have eager's bits",
           "[fuse][limits][sanitized]") {
-  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   constexpr int most = static_cast<int>(jit::Body::kMostOperands);
   std::vector<Case> cases;
   for (const int count : {15, 16, 17, most - 2, most - 1, most, most + 1, 2 * most + 3}) {
@@ -106,7 +105,6 @@ TEST_CASE("fused sums of more tensors than a kernel takes have eager's bits",
 
 // A kernel has at most so many calls, and a body so many values.
 TEST_CASE("fused chains of more calls than a kernel takes have eager's bits", "[fuse][limits]") {
-  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   constexpr int most = static_cast<int>(jit::Body::kMostValues);
   std::vector<Case> cases;
   // Each call is one value; the input is another.
@@ -125,7 +123,6 @@ TEST_CASE("fused chains of more calls than a kernel takes have eager's bits", "[
 }
 
 TEST_CASE("fused unrolled cells and solvers have eager's bits", "[fuse][limits][sanitized]") {
-  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   std::vector<Case> cases = {
       with_leaves("LSTM", lstm, {{3, 28}, {7, 28}, {28}}),
       with_leaves("bidirectional GRU", bidirectional_gru,

@@ -556,25 +556,6 @@ TEST_CASE("bodies of as many dimensions as a space has", "[jit][limits][sanitize
   limits.check("dimensions", 4);
 }
 
-TEST_CASE("rows as long as the interpreter takes", "[jit][limits]") {
-  const test::EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
-  constexpr int64_t most = int64_t{1} << 20;
-  for (const int64_t n : {most - 1, most, most + 1}) {
-    const Case c = of_operands({"rows", {1, n}, 2}, 2, 1, 0);
-    std::vector<Tensor> outputs = outputs_of(c, cpu);
-    const BodyOperands operands{std::make_shared<BodySpec>(spec_of(c)), c.inputs, outputs};
-    if (n > most) {
-      CHECK(test::error_of([&] {
-              make_body_kernels(cpu, {&operands, 1});
-            }) == "[fuse] no loop without a compiler computes rows of 1048577 elements");
-      continue;
-    }
-    const Tensor* const inputs[] = {&c.inputs[0]};
-    make_body_kernels(cpu, {&operands, 1})[0]->run(inputs, outputs.data());
-    CHECK(error_of(c, outputs) == 0);
-  }
-}
-
 // One below, at and above what tiles, groups, lanes, rows in one tile, blocks and pieces have.
 TEST_CASE("bodies of rows and columns around the sizes of tiles", "[jit][limits][sanitized]") {
   Limits limits;

@@ -1,5 +1,5 @@
 // Runs the instructions of the interpreter.
-#include "brrr/ops/cpu/body_interpreter.h"
+#include "tests/harness/body_interpreter.h"
 
 #include <algorithm>
 #include <cstring>
@@ -252,3 +252,15 @@ void BodyInterpreter::reduce(const Instruction& instruction, Tile& tile) const {
 }
 
 }  // namespace brrr::on_cpu
+
+namespace brrr::test {
+
+Interpreted::Interpreted() {
+  on_cpu::set_body_runners([](const jit::Body& body, const StridedSpace& reduced,
+                              const jit::CpuOrder& order) -> std::unique_ptr<on_cpu::BodyRunner> {
+    return std::make_unique<on_cpu::BodyInterpreter>(body, reduced, order);
+  });
+}
+Interpreted::~Interpreted() { on_cpu::set_body_runners(nullptr); }
+
+}  // namespace brrr::test

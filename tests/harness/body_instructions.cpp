@@ -1,5 +1,5 @@
 // Translates a body to the instructions of its interpreter.
-#include "brrr/ops/cpu/body_interpreter.h"
+#include "tests/harness/body_interpreter.h"
 
 #include <fmt/format.h>
 

@@ -1,22 +1,23 @@
-// Runs a body without a compiler: tile by tile, one value after another, by eager's loops. Results
-// have eager's bits, and values of a tile stay in the cache.
+// Runs bodies without a compiler, for tests of more programs than can be compiled: tile by tile,
+// one value after another, by eager's loops. Results have eager's bits.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include <brrr/ops/cpu/body_runner.h>
 #include <brrr/ops/cpu/loops.h>
 #include <brrr/ops/jit/body.h>
 #include <brrr/ops/jit/cpu_kernel.h>
 
 namespace brrr::on_cpu {
 
-class BodyInterpreter {
+class BodyInterpreter final : public BodyRunner {
  public:
   // Throws where the body has a value that no loop computes, or rows too long for a tile.
   BodyInterpreter(const jit::Body& body, const StridedSpace& reduced, const jit::CpuOrder& order);
   // A range of elements or rows, as a generated function takes it.
-  void run(const jit::CpuArguments& arguments, std::int64_t begin, std::int64_t end) const;
+  void run(const jit::CpuArguments& arguments, std::int64_t begin, std::int64_t end) const override;
 
  private:
   friend class InstructionMaker;
@@ -61,3 +62,15 @@ class BodyInterpreter {
 };
 
 }  // namespace brrr::on_cpu
+
+namespace brrr::test {
+
+// For a scope: fused kernels on the CPU are interpreted. Calls with coordinates are not fused.
+struct Interpreted {
+  Interpreted();
+  ~Interpreted();
+  Interpreted(const Interpreted&) = delete;
+  Interpreted& operator=(const Interpreted&) = delete;
+};
+
+}  // namespace brrr::test
