@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/ceilings.h"
 #include "brrr/graph/fusion_kernel.h"
@@ -255,8 +255,8 @@ class Chooser {
     return sum;
   }
 
-  // The time of the kernels of a plan that another one does not have; kernels that cannot be timed
-  // are in both. None where time ran out.
+  // The time of the kernels of a plan that another one does not have. None where one of them cannot
+  // be timed.
   std::optional<int64_t> time_beside(const Graph& other, const Graph& plan) {
     std::map<std::string, int> left;
     for (const Node& node : other.nodes) ++left[timer_.key_of({&other, &node})];
@@ -407,6 +407,7 @@ FusionChoice choose_by_times(const Graph& graph, const ChoiceOptions& options) {
   const bool kept =
       !jit::disk_cache::directory().empty() && jit::disk_cache::why_unusable().empty();
   if (!kept && !options.same_bits) return {{}, false, "by the model, since no choice can be kept"};
+  const ExcludeKeys unobserved(bit(Key::observe));
   Chooser chooser(graph, options);
   chooser.choose_apart();
   chooser.choose_plan();

@@ -168,6 +168,8 @@ std::string key_of(const Graph& graph) {
   for (const Output& output : graph.outputs) key.add(output.value.buffer, output.value.offset);
   for (const GradientSlot& slot : graph.gradients)
     key.add(slot.after ? slot.after->value.buffer : -1);
+  for (const RequiredFusion& pair : graph.required)
+    key.add(pair.a.buffer, pair.a.offset, pair.b.buffer, pair.b.offset, pair.time);
   return key.text();
 }
 
@@ -224,7 +226,7 @@ class KernelTimer::Scratch {
   // memory. `chain` ends before this reserves more memory.
   void add(Graph& chain, const Kernel& kernel, int length, int sets) {
     const std::vector<Part> parts = parts_of(kernel, sets);
-    for (const Part& part : parts) fill_updated(part);
+    for (const Part& part : parts) fill_updated(part, sets);
     while (chain.buffers.size() < kKinds) {
       const Tensor& memory = memory_[chain.buffers.size()];
       const Storage* const storage = TensorImpl::of(memory)->storage;
@@ -321,12 +323,12 @@ class KernelTimer::Scratch {
     }
   }
 
-  // What a kernel reads and writes has the results of another kernel in it.
-  void fill_updated(const Part& part) const {
+  // Operands that a kernel updates: their memory has the results of another kernel in it.
+  void fill_updated(const Part& part, int sets) const {
     if (!part.updated) return;
-    const Tensor to = bytes_of(memory_[written], part.begin, part.bytes);
+    const Tensor to = bytes_of(memory_[written], part.begin, part.bytes * sets);
     if (part.is_number) {
-      copy_bytes(to, bytes_of(memory_[numbers], 0, part.bytes));
+      copy_bytes(to, bytes_of(memory_[numbers], 0, part.bytes * sets));
     } else {
       fill(to, false);
     }

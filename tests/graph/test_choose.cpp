@@ -284,6 +284,42 @@ TEST_CASE("choose: calls with effects run once a step, and observers see no timi
   }
 }
 
+TEST_CASE("choose: observers see the first replay of a step and not those that time it",
+          "[choose]") {
+  const Measuring measuring;
+  struct Count final : core::Observer {
+    std::atomic<int> calls = 0;
+    void before(const core::Call&) override { ++calls; }
+  } count;
+  const Tensor x = noise({4, 8}, 1);
+  auto step = compile([&] { return exp(x) * 2.0 + x; }, {.mode = Mode::fused});
+  {
+    const core::Observing observing(count);
+    step();
+  }
+  CHECK_THAT(choice_of(step), Catch::Contains("by times"));
+  CHECK(count.calls == static_cast<int>(step.launches().size()));
+}
+
+TEST_CASE("choose: the choice of a step does not hold for one that requires a fusion", "[choose]") {
+  const Measuring measuring;
+  const Tensor x = noise({64, 32}, 1);
+  const auto function = [&](bool required) {
+    return [&x, required] {
+      const Tensor y = exp(x), z = sum(y * x, 1);
+      if (required) require_fused(y, z);
+      return z;
+    };
+  };
+  const auto key = [&](bool required) {
+    return graph::key_of(traced([&] { return Tensors{function(required)()}; }));
+  };
+  CHECK(key(true) != key(false));
+  CHECK(key(true) == key(true));
+  auto step = compile(function(true), {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  CHECK_NOTHROW(step());
+}
+
 TEST_CASE("choose: steps that are timed on several threads at once", "[choose]") {
   const Measuring measuring;
   std::vector<std::string> lines(4);
