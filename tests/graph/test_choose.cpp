@@ -21,6 +21,7 @@
 #include "tests/harness/choose_check.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/compile_random.h"
+#include "tests/harness/counting_op.h"
 #include "tests/harness/own_cache.h"
 
 using namespace brrr;
@@ -243,38 +244,24 @@ TEST_CASE("choose: a fusion that the user requires is kept whatever it takes", "
 
 TEST_CASE("choose: calls with effects run once a step, and observers see no timing", "[choose]") {
   const Measuring measuring;
-  static int runs;
   struct Count final : core::Observer {
     std::atomic<int> calls = 0;
     void before(const core::Call&) override { ++calls; }
   };
   for (const char* channel : {"", "choose"}) {
-    const core::Op op =
-        register_op(StructuredOp{.name = std::string("test_choose_counts_") + channel,
-                                 .infer =
-                                     [](const core::Call& call, core::OutputSpec* outputs) {
-                                       outputs[0] = {call.input(0).dtype(), call.input(0).device(),
-                                                     Dims(call.input(0).shape())};
-                                     },
-                                 .cpu =
-                                     [](const core::Call& call, Tensor* outputs) {
-                                       ++runs;
-                                       copy_(outputs[0], call.input(0));
-                                     },
-                                 .channel = channel,
-                                 .cost = core::cost_of_moving});
+    const core::Op op = counting_op("test_choose_counts_", channel);
     const Tensor x = noise({4, 8}, 1);
     auto step =
         compile([&] { return call_op(op, {exp(x) * 2.0 + x}, {})[0]; }, {.mode = Mode::fused});
     auto off = compile([&] { return call_op(op, {exp(x) * 2.0 + x}, {})[0]; },
                        {.mode = Mode::fused, .measure = false});
-    runs = 0;
+    runs_of_counting_ops = 0;
     Count with, without;
     {
       const core::Observing observing(with);
       step();
     }
-    CHECK(runs == 1);
+    CHECK(runs_of_counting_ops == 1);
     {
       const core::Observing observing(without);
       off();

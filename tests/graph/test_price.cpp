@@ -17,6 +17,7 @@
 #include "tests/harness/captured_stderr.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
+#include "tests/harness/counting_op.h"
 #include "tests/harness/own_cache.h"
 
 using namespace brrr;
@@ -99,31 +100,17 @@ TEST_CASE("price: equal kernels are timed once, whatever offsets their operands 
 }
 
 TEST_CASE("price: calls with effects and checks do not run alone", "[price]") {
-  static int runs;
-  runs = 0;
+  runs_of_counting_ops = 0;
   for (const char* channel : {"", "price"}) {
-    const core::Op op =
-        register_op(StructuredOp{.name = std::string("test_price_counts_") + channel,
-                                 .infer =
-                                     [](const core::Call& call, core::OutputSpec* outputs) {
-                                       outputs[0] = {call.input(0).dtype(), call.input(0).device(),
-                                                     Dims(call.input(0).shape())};
-                                     },
-                                 .cpu =
-                                     [](const core::Call& call, Tensor* outputs) {
-                                       ++runs;
-                                       copy_(outputs[0], call.input(0));
-                                     },
-                                 .channel = channel,
-                                 .cost = core::cost_of_moving});
+    const core::Op op = counting_op("test_price_counts_", channel);
     const Tensor x = noise({4}, 1);
     for (const Mode mode : {Mode::graph, Mode::fused}) {
       auto step = compile([&] { return call_op(op, {checked(x * 0.1, -100.0, 0.9) * 2.0}, {})[0]; },
                           {.mode = mode});
       step();
-      const int before = runs;
+      const int before = runs_of_counting_ops;
       CHECK_NOTHROW(step.measure_kernels());
-      CHECK(runs == before);
+      CHECK(runs_of_counting_ops == before);
       CHECK(step.report().entries[0].predicted.ps() > 0);  // of these the ceilings decide
     }
   }
