@@ -23,6 +23,9 @@ Number operator-(double x, Number y) { return {x - y.value}; }
 Tensor maximum(const Tensor& a, Number b) { return brrr::maximum(a, Scalar(b)); }
 using brrr::maximum;
 
+template <class T>
+constexpr bool is_tensor = std::is_same_v<T, Tensor>;
+
 // The metadata of an operand without its values, looked up on demand.
 class OperandMetadata {
  public:
@@ -73,10 +76,10 @@ Tensor unless(const Tensor& beaten, const Tensor& g, const Tensor& tied) {
 // The integer q for which y, the remainder, is a - q * b. floor(a / b) may be one more: 1 / 0.1
 // rounds up to 10, and 1 % 0.1 is nearly 0.1. Exact below 2^22, in f32 for 16-bit floats. If the
 // quotient is not finite (b is 0, or infinite), the result is floor(a / b).
-template <class A>
+template <class A, class = std::enable_if_t<is_tensor<A> || std::is_same_v<A, Number>>>
 Tensor floored_quotient(const A& a, const Tensor& b, const Tensor& y) {
   if (is_half(b.dtype())) {
-    if constexpr (std::is_same_v<A, Tensor>) {
+    if constexpr (is_tensor<A>) {
       return cast(floored_quotient(cast(a, f32), cast(b, f32), cast(y, f32)), b.dtype());
     } else {
       return cast(floored_quotient(a, cast(b, f32), cast(y, f32)), b.dtype());
@@ -260,32 +263,12 @@ Tensor triangle(const Tensor& g, const Call& call) {
 
 // --- The rows' rules ---
 
-// The values that an expression names, as Gradient counts them.
-constexpr CallValues values_in(std::string_view text) {
-  const auto in_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  CallValues values = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool alone =
-        (i == 0 || !in_word(text[i - 1])) && (i + 1 == text.size() || !in_word(text[i + 1]));
-    if (!alone) continue;
-    if (text[i] >= 'a' && text[i] <= 'c') values |= operand_bit(text[i] - 'a');
-    if (text[i] == 'y') values |= result_bit(0);
-  }
-  return values;
-}
-static_assert(values_in("g * b") == 2 && values_in("-(g * (y / b))") == (2u | result_bit(0)));
-static_assert(values_in("cast(g, A.dtype())") == 0 && values_in("abs_c(cab)") == 0);
-
-constexpr std::uint32_t wanted_in(std::string_view text, int operand) {
-  return text == "none" ? 0u : operand_bit(operand);
-}
-
-[[maybe_unused]] const Tensor none, zero;
-
-template <class T>
-constexpr bool is_tensor = std::is_same_v<T, Tensor>;
+// Of an operand whose gradient nobody may ask for.
+struct None {
+  operator Tensor() const { return {}; }
+};
+[[maybe_unused]] const None none;
+[[maybe_unused]] const Tensor zero;
 
 // Calls f with an operand: its tensor, or its number.
 template <class F>
@@ -369,6 +352,59 @@ void with_operand(const Gradient& r, int i, F&& f) {
   }
 #include "brrr/dispatch/ops.def"
 
+// --- The values that they read ---
+
+// In place of a value that a rule does not read: no function takes it, so none above is a template
+// over all types.
+struct Absent {};
+struct Set {
+  void operator()(const Tensor& gradient) const;
+};
+struct SetNone {
+  void operator()(const None& gradient) const;
+};
+
+struct Column {
+  CallValues needs = 0;
+  bool exists = false;
+};
+
+// `compiles` is of a rule's expression over types of a, b, c and y, whose value is set: it reads
+// those without which it does not compile.
+template <class Compiles>
+constexpr Column column_of(Compiles compiles) {
+  using X = Tensor;
+  static_assert(compiles.template operator()<Set, X, X, X, X>());
+  return {(compiles.template operator()<Set, Absent, X, X, X>() ? 0 : operand_bit(0)) |
+              (compiles.template operator()<Set, X, Absent, X, X>() ? 0 : operand_bit(1)) |
+              (compiles.template operator()<Set, X, X, Absent, X>() ? 0 : operand_bit(2)) |
+              (compiles.template operator()<Set, X, X, X, Absent>() ? 0 : result_bit(0)),
+          !compiles.template operator()<SetNone, X, X, X, X>()};
+}
+
+#define COLUMN(column, expression)                                                       \
+  column_of([]<class S, class TA, class TB, class TC, class TY>() {                      \
+    return requires(const S& set, const TA& a, const TB& b, const TC& c, const TY& y,    \
+                    const Tensor& g, const OperandMetadata& A, const OperandMetadata& B, \
+                    const OperandMetadata& C, const Call& call, Gradient& r, int i) {    \
+      set(expression);                                                                   \
+    };                                                                                   \
+  }),
+#define COLUMNS(name, ...) constexpr Column name##_columns[] = {EACH(COLUMN, __VA_ARGS__)};
+#define BRRR_UNARY(name, types, rule, low, high, expression, ...) COLUMNS(name, __VA_ARGS__)
+#define BRRR_BINARY(name, types, rule, low, high, expression, ...) COLUMNS(name, __VA_ARGS__)
+#define BRRR_TERNARY(name, types, rule, low, high, expression, ...) COLUMNS(name, __VA_ARGS__)
+#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...) \
+  COLUMNS(name, __VA_ARGS__)
+#define BRRR_VIEW(name, attributes, ...) COLUMNS(name, __VA_ARGS__)
+#define BRRR_CONVERSION(name, ...) COLUMNS(name, __VA_ARGS__)
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...) \
+  COLUMNS(name, __VA_ARGS__)
+#include "brrr/dispatch/ops.def"
+static_assert(mul_columns[0].needs == 2 && div_columns[1].needs == (2u | result_bit(0)));
+static_assert(remainder_columns[1].needs == (3u | result_bit(0)) && cast_columns[0].needs == 0);
+static_assert(!where_columns[0].exists && sign_columns[0].exists);
+
 }  // namespace
 }  // namespace brrr::rules
 
@@ -378,11 +414,11 @@ namespace {
 // As many operands as columns; a row of any number of inputs has one column for all.
 template <std::size_t N>
 constexpr GradientRule rule_of(void (*run)(Gradient&), bool any_number,
-                               const std::string_view (&columns)[N]) {
+                               const rules::Column (&columns)[N]) {
   GradientRule rule;
   for (int i = 0; i < static_cast<int>(N); ++i) {
-    rule.needs[i] = rules::values_in(columns[i]);
-    rule.differentiable |= rules::wanted_in(columns[i], i);
+    rule.needs[i] = columns[i].needs;
+    if (columns[i].exists) rule.differentiable |= operand_bit(i);
   }
   if (any_number && rule.differentiable) rule.differentiable = (1u << kResultBit) - 1;
   rule.run = run;
@@ -391,19 +427,16 @@ constexpr GradientRule rule_of(void (*run)(Gradient&), bool any_number,
 
 }  // namespace
 
-#define TEXT(i, expression) #expression,
-#define RULE(name, any_number, ...)   \
+#define RULE(name, any_number)        \
   constinit const GradientRule name = \
-      rule_of(rules::name##_rule, any_number, {EACH(TEXT, __VA_ARGS__)});
-#define BRRR_UNARY(name, types, rule, low, high, expression, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_BINARY(name, types, rule, low, high, expression, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_TERNARY(name, types, rule, low, high, expression, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...) \
-  RULE(name, false, __VA_ARGS__)
-#define BRRR_VIEW(name, attributes, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_CONVERSION(name, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...) \
-  RULE(name, (inputs) < 0, __VA_ARGS__)
+      rule_of(rules::name##_rule, any_number, rules::name##_columns);
+#define BRRR_UNARY(name, ...) RULE(name, false)
+#define BRRR_BINARY(name, ...) RULE(name, false)
+#define BRRR_TERNARY(name, ...) RULE(name, false)
+#define BRRR_REDUCTION(name, ...) RULE(name, false)
+#define BRRR_VIEW(name, ...) RULE(name, false)
+#define BRRR_CONVERSION(name, ...) RULE(name, false)
+#define BRRR_STRUCTURED(name, inputs, ...) RULE(name, (inputs) < 0)
 #include "brrr/dispatch/ops.def"
 
 }  // namespace brrr::gradients
