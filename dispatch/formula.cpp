@@ -30,22 +30,24 @@ std::vector<std::string_view> parts_of(std::string_view text) {
 Formula::Assignment value_of(std::string_view text, const std::vector<std::string>& names,
                              const std::vector<int>& current) {
   Formula::Assignment value;
+  std::string expression;
   for (std::size_t i = 0; i < text.size();) {
     std::size_t end = i + 1;
     while (is_word(text[i]) && end < text.size() && (is_word(text[end]) || text[end] == '.')) ++end;
     const std::string_view word = text.substr(i, end - i);
     const auto name = std::ranges::find(names, word);
     if (name == names.end()) {
-      value.expression += word;
+      expression += word;
     } else {
       const int number = current[name - names.begin()];
       const auto place = std::ranges::find(value.operands, number) - value.operands.begin();
       if (place == static_cast<std::ptrdiff_t>(value.operands.size()))
         value.operands.push_back(number);
-      value.expression += static_cast<char>('a' + place);
+      expression += static_cast<char>('a' + place);
     }
     i = end;
   }
+  value.expression = expression;
   return value;
 }
 

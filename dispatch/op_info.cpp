@@ -7,7 +7,6 @@
 #include <deque>
 #include <mutex>
 
-#include "brrr/dispatch/expression.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr {
@@ -22,13 +21,13 @@ OpInfo* builtin_rows() {
 
 void derive_facts(OpInfo& info) {
   info.parsed_attributes = parse_attributes(info.attributes);
-  info.element_flops = flops_of(info.expression) + flops_of(info.combine);
+  info.element_flops = info.expression.flops() + info.combine.flops();
   if (info.kind == OpKind::formula) {
     info.parsed_attributes.back().kind = Attribute::Kind::tensor_mask;
     for (const Formula::Assignment& value : info.formula.values)
-      info.element_flops += flops_of(value.expression);
+      info.element_flops += value.expression.flops();
   }
-  info.result_flops = flops_of(info.finish);
+  info.result_flops = info.finish.flops();
   if (info.kind != OpKind::pointwise) return;
   info.algebra =
       info.rule == DTypeRule::converts ? Algebra::conversion : algebra_of(info.expression);

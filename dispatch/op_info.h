@@ -13,6 +13,7 @@
 #include <brrr/dispatch/call.h>
 #include <brrr/dispatch/cost.h>
 #include <brrr/dispatch/dtype_rule.h>
+#include <brrr/dispatch/expression.h>
 #include <brrr/dispatch/gradient.h>
 
 namespace brrr {
@@ -54,6 +55,10 @@ enum class Algebra : std::uint8_t {
   gathering,
   scattering,  // operand a, with c added to it at the indices b along that dimension
   undefined,   // uninitialized memory
+  // Random numbers: in [0, 1), of mean 0 and variance 1, and truth values of one probability.
+  uniform_draw,
+  normal_draw,
+  bernoulli_draw,
 };
 
 // One attribute of a row. Its text in ops.def gives the kind: "axis", "scale:double",
@@ -76,7 +81,7 @@ struct Attribute {
 // and then one for each assignment.
 struct Formula {
   struct Assignment {
-    std::string expression;     // over a, b, c, ...
+    Expression expression;      // over a, b, c, ...
     std::vector<int> operands;  // the values that a, b, c, ... are
   };
   std::vector<std::string> operands;  // names: those written, those only read, the numbers
@@ -129,10 +134,7 @@ struct OpInfo {
   std::uint8_t n_outputs = 1;
   double low = -2, high = 2;  // domain of samples in tests
   // Pointwise: `expression`. Reductions: map in `expression`, and the other three.
-  const char* expression = "";
-  const char* identity = "";
-  const char* combine = "";
-  const char* finish = "";
+  Expression expression, identity, combine, finish;
   std::string attributes;  // their names, separated by spaces
   Formula formula;
 

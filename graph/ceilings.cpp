@@ -122,9 +122,8 @@ FactorOrder order_of_factors(std::span<const int64_t> a_shape, std::span<const i
 
 int64_t functions_of(const Call& call, int64_t elements) {
   const OpInfo& op = op_info(call.op);
-  int count = op.kind == OpKind::pointwise ? brrr::functions_of(op.expression) : 0;
-  for (const Formula::Assignment& value : op.formula.values)
-    count += brrr::functions_of(value.expression);
+  int count = op.kind == OpKind::pointwise ? op.expression.functions() : 0;
+  for (const Formula::Assignment& value : op.formula.values) count += value.expression.functions();
   return count * elements;
 }
 

@@ -201,14 +201,13 @@ Group indexed_group(const Node& node, int number) {
 namespace {
 
 // Appends a check of operand `value`; `more`: the further operands of the check.
-int add_check(FusedKernel& kernel, const Node& node, const char* text, DType type, int value,
+int add_check(FusedKernel& kernel, const Node& node, Kind kind, DType type, int value,
               std::initializer_list<int> more) {
   jit::Body& body = kernel.spec->body;
   jit::BodyValue check;
-  check.kind = Kind::check;
-  check.text = text;
+  check.kind = kind;
   check.type = type;
-  check.dtype = check.text == "index" ? DType::i64 : body.value(value).dtype;
+  check.dtype = kind == Kind::index_check ? DType::i64 : body.value(value).dtype;
   check.number = static_cast<int>(body.checks.size());
   check.operands = {value};
   check.operands.insert(check.operands.end(), more);
@@ -217,17 +216,17 @@ int add_check(FusedKernel& kernel, const Node& node, const char* text, DType typ
 }
 
 int checked_index(FusedKernel& kernel, const Node& node, int index, int64_t size, int position) {
-  return add_check(kernel, node, "index", DType::i64, index, {number_of(kernel, size), position});
+  return add_check(kernel, node, Kind::index_check, DType::i64, index,
+                   {number_of(kernel, size), position});
 }
 
 // Appends the value of an addressed input. `operands`: as its kind requires.
-int addressed_value(FusedKernel& kernel, Kind kind, DType dtype, int input, const char* text,
+int addressed_value(FusedKernel& kernel, Kind kind, DType dtype, int input,
                     std::vector<int> operands) {
   jit::BodyValue value;
   value.kind = kind;
   value.dtype = value.type = dtype;
   value.number = input;
-  value.text = text;
   value.operands = std::move(operands);
   return kernel.spec->body.add(std::move(value));
 }
@@ -239,7 +238,7 @@ int gathered_value(FusedKernel& kernel, const Node& node, int input, int index, 
   if (x.strides[dim] != 1)
     moved = kernel.spec->body.add_expression("a * b", DType::i64, DType::i64,
                                              {moved, number_of(kernel, x.strides[dim])});
-  return addressed_value(kernel, Kind::gathered, x.dtype, input, "", {moved});
+  return addressed_value(kernel, Kind::gathered, x.dtype, input, {moved});
 }
 
 int scattered_value(FusedKernel& kernel, const Node& node, std::span<const int> operands, int place,
@@ -265,7 +264,7 @@ int checked_value(FusedKernel& kernel, const Node& node, int value, int position
     return kernel.spec->body.add_scalar(type);
   };
   const int low = bound(0), high = bound(1);
-  return add_check(kernel, node, "range", type, value, {low, high, position});
+  return add_check(kernel, node, Kind::range_check, type, value, {low, high, position});
 }
 
 }  // namespace
@@ -280,8 +279,10 @@ int indexed_value(const Group& group, FusedKernel& kernel, BodyReads& reads, con
                                 number_of(kernel, place.offset)};
     if (node.outputs[0].dtype == boolean)
       of_draw.push_back(number_of(kernel, node.call.attrs[1].i()));  // the threshold
-    return addressed_value(kernel, Kind::draw, node.outputs[0].dtype, operands[0], op.name,
-                           std::move(of_draw));
+    const int drawn =
+        addressed_value(kernel, Kind::draw, node.outputs[0].dtype, operands[0], std::move(of_draw));
+    kernel.spec->body.values.back().draw = op.algebra;
+    return drawn;
   }
   std::vector<int> coordinates;
   for (const Access& coordinate : member.coordinates)

@@ -101,10 +101,10 @@ class KernelKey {
     }
     for (const jit::BodyValue& value : body.values) {
       add(static_cast<int>(value.kind), static_cast<int>(value.dtype), static_cast<int>(value.type),
-          value.number, value.operands.size());
+          value.number, static_cast<int>(value.draw), value.operands.size());
       for (const int operand : value.operands) add(operand);
-      for (const std::string* text : {&value.text, &value.identity, &value.combine, &value.finish})
-        add_text(*text);
+      for (const Expression each : {value.expression, value.identity, value.combine, value.finish})
+        add_text(each.text());
     }
   }
 
@@ -345,7 +345,7 @@ KernelTimer::~KernelTimer() = default;
 bool KernelTimer::can_time(const Node& node) {
   const auto has_range = [](const BodySpec& spec) {
     return std::ranges::any_of(spec.body.values, [](const jit::BodyValue& value) {
-      return value.kind == jit::BodyValue::Kind::check && value.text == "range";
+      return value.kind == jit::BodyValue::Kind::range_check;
     });
   };
   for (const BodySpec* spec = node.body.get(); spec; spec = spec->next.get()) {

@@ -20,8 +20,7 @@ namespace brrr {
 namespace {
 
 struct RegisteredPointwise final : RegisteredOp {
-  std::string expression;
-  // by the type computed in; made at the first call
+  // By the type computed in; made at the first call
   std::array<std::atomic<on_cpu::Loop>, kDTypes> loops{};
 };
 
@@ -121,7 +120,6 @@ Op register_op(const PointwiseOp& op) {
   const DTypeSet computed =
       op.rule == DTypeRule::float_like ? op.types & dtype_sets::floats : op.types;
   if (computed == 0) fail("[register_op] expected types that {} computes in, got none", op.name);
-  registered->expression = checked_expression(op.expression, op.arity, computed, op.rule);
   OpInfo info;
   info.kind = OpKind::pointwise;
   info.rule = op.rule;
@@ -129,7 +127,7 @@ Op register_op(const PointwiseOp& op) {
   info.arity = static_cast<std::int8_t>(op.arity);
   info.low = op.low;
   info.high = op.high;
-  info.expression = registered->expression.c_str();
+  info.expression = checked_expression(op.expression, op.arity, computed, op.rule);
   info.infer = infer::pointwise;
   info.cost = cost::pointwise;
   info.cpu = run_pointwise;

@@ -6,7 +6,7 @@ namespace brrr::core {
 namespace {
 
 OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low,
-                 double high, const char* expression, const GradientRule& gradient) {
+                 double high, Expression expression, const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::pointwise;
@@ -51,8 +51,8 @@ OpInfo formula(const char* name, Formula body) {
   return info;
 }
 
-OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* map,
-                 const char* identity, const char* combine, const char* finish,
+OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, Expression map,
+                 Expression identity, Expression combine, Expression finish,
                  const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
@@ -73,7 +73,7 @@ OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* m
   return info;
 }
 
-OpInfo arg_reduction(const char* name, const char* before) {
+OpInfo arg_reduction(const char* name, Expression before) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::arg_reduction;

@@ -49,7 +49,7 @@ bool computes_again(const jit::Body& body) {
   for (const jit::pieces::RowPass& pass : jit::pieces::passes_of(body)) {
     for (const int value : pass.elements) {
       const jit::BodyValue& v = body.value(value);
-      const bool is_long = v.kind == jit::BodyValue::Kind::draw || jit::calls_function(v.text);
+      const bool is_long = v.kind == jit::BodyValue::Kind::draw || v.expression.functions() > 0;
       if (is_long && !computed.insert(value).second) return true;
     }
   }

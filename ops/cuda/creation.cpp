@@ -56,7 +56,7 @@ jit::Body make_arange(const void* of) {
   return body;
 }
 
-jit::Body triangle_body(DType dtype, const char* name, const char* keep) {
+jit::Body triangle_body(DType dtype, const char* name, Expression keep) {
   jit::Body body = body_named(name, dtype);
   const int x = body.add_input(dtype), columns = body.add_scalar(i64), rows = body.add_scalar(i64),
             diagonal = body.add_scalar(i64);

@@ -75,10 +75,11 @@ int Body::add_index(Scope scope) {
   return add(value_of(Kind::index, i64, indices.size() - 1));
 }
 
-int Body::add_expression(std::string text, DType type, DType result, std::vector<int> operands) {
+int Body::add_expression(Expression expression, DType type, DType result,
+                         std::vector<int> operands) {
   BodyValue value = value_of(Kind::expression, result);
   value.type = type;
-  value.text = std::move(text);
+  value.expression = expression;
   value.operands = std::move(operands);
   return add(std::move(value));
 }
@@ -145,8 +146,9 @@ namespace {
 // The operands that an expression passes through unchanged.
 std::span<const int> choices_of(const BodyValue& value) {
   if (value.kind != Kind::expression) return {};
-  if (value.text == "a") return value.operands;
-  if (value.select && value.text == "where(a, b, c)") return std::span(value.operands).subspan(1);
+  if (value.expression.is(ScalarOp::operand)) return value.operands;
+  if (value.select && value.expression.is(ScalarOp::select))
+    return std::span(value.operands).subspan(1);
   return {};
 }
 
@@ -204,7 +206,7 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
     case Kind::scalar: require(among(body.scalars.size()) && operands == 0, "known scalars"); break;
     case Kind::index: require(among(body.indices.size()) && operands == 0, "known indices"); break;
     case Kind::expression:
-      require(!value.text.empty() && operands <= 26, "expressions of at most 26 operands");
+      require(!value.expression.empty() && operands <= 26, "expressions of at most 26 operands");
       break;
     case Kind::reduction:
     case Kind::column_reduction:
@@ -227,17 +229,19 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
               body.inputs[static_cast<std::size_t>(value.number)].dtype == i64 &&
               body.value(value.operands[1]).kind == Kind::index &&
               body.value(value.operands[2]).kind == Kind::scalar &&
-              (value.text == "bernoulli" ? operands == 4 && value.dtype == boolean
-                                         : operands == 3 && is_floating(value.dtype) &&
-                                               (value.text == "uniform" || value.text == "normal")),
+              (value.draw == Algebra::bernoulli_draw ? operands == 4 && value.dtype == boolean
+                                                     : operands == 3 && is_floating(value.dtype) &&
+                                                           (value.draw == Algebra::uniform_draw ||
+                                                            value.draw == Algebra::normal_draw)),
           "draws, uniform, normal or bernoulli, from a generator's state");
       break;
-    case Kind::check:
-      require(among(body.checks.size()) &&
-                  ((value.text == "index" && operands == 3 && value.type == i64) ||
-                   (value.text == "range" && operands == 4 &&
-                    (value.type == i64 || value.type == f64))),
-              "checks of indices or ranges");
+    case Kind::index_check:
+      require(among(body.checks.size()) && operands == 3 && value.type == i64, "checks of indices");
+      break;
+    case Kind::range_check:
+      require(
+          among(body.checks.size()) && operands == 4 && (value.type == i64 || value.type == f64),
+          "checks of ranges");
       break;
   }
 }
@@ -298,7 +302,7 @@ int add_reduction(Body& body, const OpInfo& op, DType result, int operand) {
   value.type = accumulator_of(op, result, cuda());
   value.cpu_accumulator = accumulator_of(op, result, cpu);
   value.operands = {operand};
-  value.text = op.expression;
+  value.expression = op.expression;
   value.identity = op.identity;
   value.combine = op.combine;
   value.finish = op.finish;
@@ -309,7 +313,7 @@ int add_arg_reduction(Body& body, const OpInfo& op, int operand) {
   BodyValue value = value_of(Kind::arg, i64);
   value.type = register_dtype(body.values[static_cast<std::size_t>(operand)].dtype);
   value.operands = {operand};
-  value.text = op.expression;
+  value.expression = op.expression;
   return body.add(std::move(value));
 }
 

@@ -30,22 +30,24 @@ struct BodyValue {
     input,       // the element of inputs[number]
     scalar,      // scalars[number], an argument of the kernel
     index,       // an i64: coordinate `number` of the element, see Body::indices
-    expression,  // `text` over its operands, called a, b, c, ...
-    reduction,   // of operand a over a row: `text` maps an element, then identity, combine, finish
+    expression,  // `expression` over its operands
+    reduction,   // of operand a over a row: `expression` maps an element, then identity, combine,
+                 // finish
     column_reduction,  // the same over a column, on CUDA only
     contraction,  // the sum over a row of the products of operands a and b, which are inputs or
                   // computed from inputs and scalars alone: matrices whose rows and columns are the
                   // results' dimensions that only one of them varies in. f32 factors are rounded to
                   // TF32
-    arg,          // the place of the element of its row that comes first: `text` says whether
+    arg,          // the place of the element of its row that comes first: `expression` says whether
                   // the element a comes before b
     gathered,     // of inputs[number], operand a elements further than the element's own place
-    draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
-                  // base} of the generator, operand a the draw's place in the step (counted from
-                  // base); index b and scalar c sum up to the element's place in the draw
-    check,        // operand a, which is reported unless it is in range. `text` is index, of a
-                  // dimension of b elements: out of range it is clamped; or range, from b to c. The
-                  // last operand is the position that a report names
+    draw,         // a random number; `draw` says of which distribution, inputs[number] is the
+                  // {seed, step, base} of the generator, operand a the draw's place in the step
+                  // (counted from base); index b and scalar c sum up to the element's place in the
+                  // draw; of Bernoulli draws d is the threshold
+    index_check,  // operand a, an index of a dimension of b elements. Out of range it is reported
+                  // and clamped. The last operand is the position that a report names
+    range_check,  // operand a, which is reported unless it is in the range from b to c
   };
   Kind kind = Kind::input;
   DType dtype = f32;            // of the result
@@ -54,7 +56,10 @@ struct BodyValue {
   DType cpu_accumulator = f32;  // reductions: where CUDA accumulates in `type`
   int number = 0;
   std::vector<int> operands;
-  std::string text, identity, combine, finish;
+  Algebra draw = Algebra::uniform_draw;
+  Expression expression, identity, combine, finish;
+
+  bool is_check() const { return kind == Kind::index_check || kind == Kind::range_check; }
 };
 
 struct Body {
@@ -107,7 +112,7 @@ struct Body {
   int add_input(DType dtype, Scope scope = Scope::element);
   int add_scalar(DType dtype);
   int add_index(Scope scope = Scope::element);
-  int add_expression(std::string text, DType type, DType result, std::vector<int> operands);
+  int add_expression(Expression expression, DType type, DType result, std::vector<int> operands);
   void add_output(int value, DType dtype);
 };
 

@@ -1,7 +1,6 @@
 #include "brrr/ops/jit/cpu_lanes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
@@ -10,46 +9,20 @@
 
 namespace brrr::jit {
 
-#include "brrr/dispatch/functions.def"
-#include "brrr/ops/cpu/inexact_math.inl"
-
-bool suits_lanes(const std::string& text) {
-  static const std::vector<std::string> known = [] {
-#define BRRR_NAME(name, ...) #name,
-    return std::vector<std::string>{BRRR_INEXACT_FUNCTIONS(BRRR_NAME)
-                                        BRRR_INEXACT_FUNCTIONS2(BRRR_NAME)
-                                            BRRR_EXACT_FUNCTIONS(BRRR_NAME) "where",
-                                    "maximum",
-                                    "minimum",
-                                    "abs",
-                                    "logistic",
-                                    "over",
-                                    "gated_slope",
-                                    "moved",
-                                    "adam_direction",
-                                    "K"};
-#undef BRRR_NAME
-  }();
-  for (const char* symbol : {"?", "&&", "||", "%", "~", "^", "<<", ">>"}) {
-    if (text.find(symbol) != std::string::npos) return false;
-  }
-  const auto in_word = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] == '!' && text.substr(i, 2) != "!=") return false;
-    std::size_t end = i;
-    while (end < text.size() && in_word(text[end])) ++end;
-    const std::string word = text.substr(i, end - i);
-    if (word.size() > 1 && !std::isdigit(static_cast<unsigned char>(word[0])) &&
-        std::find(known.begin(), known.end(), word) == known.end())
-      return false;
-    i = std::max(end, i + 1);
-  }
-  return true;
+bool suits_lanes(Expression expression) {
+  return std::ranges::all_of(expression.values(), [](const ScalarValue& value) {
+    switch (value.op) {
+      case ScalarOp::lowest:
+      case ScalarOp::highest:
+      case ScalarOp::logical_not:
+      case ScalarOp::logical_or:
+      case ScalarOp::logical_and:
+      case ScalarOp::bit_xor:
+      case ScalarOp::modulo: return false;
+      default: return !value.function || value.function->in_lanes;
+    }
+  });
 }
-
-bool calls_function(const std::string& text) { return calls_inexact_math(text.c_str()); }
 
 namespace {
 
@@ -58,7 +31,16 @@ using Kind = BodyValue::Kind;
 
 bool has_lanes_form(const BodyValue& value) {
   return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
-         register_dtype(value.dtype) == register_dtype(value.type) && suits_lanes(value.text);
+         register_dtype(value.dtype) == register_dtype(value.type) && suits_lanes(value.expression);
+}
+
+// Whether it selects among selections: see Terms in ops/cpu/row_terms.inl.
+bool clamps(Expression expression) {
+  const std::span<const ScalarValue> values = expression.values();
+  return std::ranges::any_of(values, [&](const ScalarValue& value) {
+    return value.op == ScalarOp::minimum &&
+           values[static_cast<std::size_t>(value.operands[0])].op == ScalarOp::maximum;
+  });
 }
 
 }  // namespace
@@ -68,7 +50,7 @@ bool needs_lanes(const Body& body, int number) {
   const BodyValue& value = body.value(number);
   // Lanes round to halves without branches. The compiler would compute a loop's selections once for
   // each way through the roundings before them.
-  return (calls_function(value.text) || selects_twice(value.text.c_str()) ||
+  return (value.expression.functions() > 0 || clamps(value.expression) ||
           is_rounded(body, number)) &&
          has_lanes_form(value);
 #else
@@ -133,7 +115,7 @@ class Stages {
     return register_dtype(body_.value(operand).dtype) != register_dtype(body_.value(number).type) ||
            (calls && follows) || (calls != follows && is_rounded(body_, operand));
   }
-  bool is_function(int number) const { return calls_function(body_.value(number).text); }
+  bool is_function(int number) const { return body_.value(number).expression.functions() > 0; }
   // Whether a value in Lanes is, or depends on, a function of its stage.
   bool follows_function(int number) const {
     if (!lanes_.contains(number)) return false;

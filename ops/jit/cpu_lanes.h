@@ -12,10 +12,7 @@
 namespace brrr::jit {
 
 // Whether an expression can be computed with Lanes, which have neither truth values nor integers.
-bool suits_lanes(const std::string& text);
-
-// Whether an expression calls a function of <cmath> with inexact results.
-bool calls_function(const std::string& text);
+bool suits_lanes(Expression expression);
 
 // Whether only Lanes give a value eager's bits, or compute it much faster.
 bool needs_lanes(const Body& body, int value);

@@ -43,7 +43,7 @@ std::vector<RowPass> passes_of(const Body& body) {
       } else if (is_reduction(value) && pass_of(i) == p + 1) {
         pass.reductions.push_back(i);
         collect(body, value.operands[0], pass.elements, computes);
-      } else if (value.kind == Kind::check && per_element(i) && pass_of(i) == p) {
+      } else if (value.is_check() && per_element(i) && pass_of(i) == p) {
         collect(body, i, pass.elements, computes);
       } else if (!per_element(i) && pass_of(i) == p + 1 && value.kind != Kind::scalar) {
         pass.results.push_back(i);
@@ -76,7 +76,7 @@ std::vector<int> elements_without(const Body& body, const RowPass& pass,
   for (const int r : pass.reductions) need(need, body.value(r).operands[0]);
   for (const int o : pass.outputs) need(need, body.outputs[static_cast<std::size_t>(o)].value);
   for (const int value : pass.elements) {
-    if (body.value(value).kind == Kind::check && !is_known(value)) need(need, value);
+    if (body.value(value).is_check() && !is_known(value)) need(need, value);
   }
   std::sort(needed.begin(), needed.end());
   return needed;
@@ -102,7 +102,7 @@ void keep_values(const Body& body, std::vector<RowPass>& passes, int most) {
     for (const int o : pass.outputs)
       collect(body, body.outputs[static_cast<std::size_t>(o)].value, elements, computes);
     for (const int value : pass.elements) {
-      if (body.value(value).kind == Kind::check) collect(body, value, elements, computes);
+      if (body.value(value).is_check()) collect(body, value, elements, computes);
     }
     std::sort(elements.begin(), elements.end());
     pass.elements = std::move(elements);

@@ -104,8 +104,6 @@ std::string converted(const Body& body, int value, DType type);
 std::string computation(const Body& body, int value, bool again = false);
 // The function that computes an expression.
 std::string function_name(const Body& body, int value);
-// Whether an expression takes a Guard (prelude.inl): its result is right unless that fails.
-bool is_guarded(const BodyValue& value);
 // sin and cos in f32 without the branch for large angles.
 Body with_guarded_functions(const Body& body);
 // Strength reduction: divisions of elements by a row value become multiplications by its
@@ -159,8 +157,9 @@ std::string row_functions(const Body& body, const Schedule& schedule,
 // `before_wait`: it is called before the wait for the previous kernel.
 std::string row_struct(const Body& body, bool before_wait = false);  // with begin_row
 std::string leave(const Body& body);
-bool is_guarded(const Body& body, const RowPass& pass);  // else its `visit` takes no guard
-bool has_row_values(const Body& body);                   // else begin_row has nothing to do
+// Whether a value of the pass takes a Guard (prelude.inl): its result is right unless that fails.
+bool is_guarded(const Body& body, const RowPass& pass);
+bool has_row_values(const Body& body);  // else begin_row has nothing to do
 std::string begin_call(const Body& body, std::string_view row, std::string_view offset);
 std::string load_call(const Body& body, std::string_view row, std::string_view offset);
 std::string finish_call(const Body& body, std::string_view row, std::string_view partial);
@@ -171,6 +170,7 @@ std::size_t partial_size_of(const Body& body, const std::vector<int>& reductions
 struct Kernel {
   struct Parameter {
     std::string type, name;
+    bool large = false;
   };
   std::string function = "run", suffix = {};  // the entry is the body's name and the suffix
   int threads = 256;

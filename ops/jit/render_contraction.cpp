@@ -214,7 +214,8 @@ Kernel kernel_of_part(const ContractionPart& part, bool starts_next_first) {
   const Loads loads = loads_of(part, starts_next_first);
   const FactorSource a(part, 'a'), b(part, 'b');
   Kernel kernel;
-  kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
+  kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results", true},
+                 {"SmallFactors", "p"}};
   if (!part.computed_a.empty() || !part.computed_b.empty()) {
     kernel.last.push_back(
         {fmt::format("ComputedStrides<{}>", part.computed_a.size() + part.computed_b.size()),

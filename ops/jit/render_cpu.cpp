@@ -105,9 +105,9 @@ std::string reductions(const Body& body) {
   std::string text;
   for (std::size_t r = 0; r < body.values.size(); ++r) {
     if (body.values[r].kind == Kind::reduction) {
-      const bool in_lanes = suits_lanes(body.values[r].text) &&
-                            suits_lanes(body.values[r].combine) &&
-                            body.values[r].text.find_first_of("<>=") == std::string::npos;
+      const Expression map = body.values[r].expression;
+      const bool in_lanes = suits_lanes(map) && suits_lanes(body.values[r].combine) &&
+                            std::ranges::none_of(map.values(), is_comparison, &ScalarValue::op);
       text += fmt::format(R"(struct R{0} {{
   static constexpr bool in_lanes = {1};
   template <class T>

@@ -77,8 +77,7 @@ class Tile {
     for (const int value : of_rows()) {
       text += fmt::format("  {0}* a_{1} = b_{1};\n", array_name(type_of_row_value(value)),
                           spread_array(value));
-      loads += fmt::format("b_{}[e] = row.{};\n", spread_array(value),
-                           name_of_value(body_, value).substr(4));
+      loads += fmt::format("b_{}[e] = {};\n", spread_array(value), name_of_value(body_, value));
       repeats += fmt::format("b_{0}[first + e] = b_{0}[e];\n", spread_array(value));
     }
     if (text.empty()) return "";
@@ -110,7 +109,7 @@ class Tile {
     std::string first, text;
     for (const int o : pass_.outputs) {
       const std::size_t operand = output_operand(o);
-      const std::string to = pointer("out", output(o).dtype, o, operand);
+      const std::string to = output_pointer(o);
       (is_read_late(output(o).value) ? first : text) +=
           walked_.is_direct(operand) ? fmt::format("  write_direct({}, n, a_{});\n", to, source(o))
           : walked_.has_lines ? fmt::format("  write_lines<kWidth>({}, {}, lines, a_{});\n", to,
@@ -272,11 +271,14 @@ class Tile {
     return list;
   }
 
-  // A pointer to an operand at the tile's base.
-  std::string pointer(std::string_view name, DType dtype, int number, std::size_t operand) const {
-    const std::string at = fmt::format("{}{} + {}", name, number, walked_.offset(operand));
-    if (dtype != boolean) return at;
-    return fmt::format("reinterpret_cast<{}u8*>({})", name == "in" ? "const " : "", at);
+  // A pointer to an operand at the tile's base. Those of bool are read and written as `bytes`.
+  std::string pointer(std::string_view name, DType dtype, std::string_view bytes,
+                      std::size_t operand) const {
+    const std::string at = fmt::format("{} + {}", name, walked_.offset(operand));
+    return dtype == boolean ? fmt::format("reinterpret_cast<{}*>({})", bytes, at) : at;
+  }
+  std::string output_pointer(int o) const {
+    return pointer(fmt::format("out{}", o), output(o).dtype, "u8", output_operand(o));
   }
 
   std::size_t index_operand(int index) const {
@@ -307,7 +309,8 @@ class Tile {
       if (is_known(value) || is_shared(value)) continue;
       if (v.kind == Kind::input) {
         const std::string bounds = bounds_of(at);
-        const std::string from = pointer("in", v.dtype, v.number, input_operand(at));
+        const std::string from =
+            pointer(fmt::format("in{}", at), v.dtype, "const u8", input_operand(at));
         const std::string call = bounds.empty()
                                      ? read_call(input_operand(at), from, outlives_chunk(value))
                                      : fmt::format("read_within({}, {}, {}, {}", walked_.space,
@@ -330,7 +333,8 @@ class Tile {
   // The elements of a draw in the tile. The generator is the same for all of them.
   std::string draw(int number) const {
     const BodyValue& v = body_.value(number);
-    const bool uniform = v.text == "uniform", has_threshold = v.operands.size() == 4;
+    const bool uniform = v.draw == Algebra::uniform_draw,
+               has_threshold = v.draw == Algebra::bernoulli_draw;
     std::string kind = uniform ? "UniformDouble" : "NormalDouble";
     if (v.dtype != f64) {
       const int bits = v.dtype == f32 ? 24 : v.dtype == f16 ? 11 : 8;
@@ -391,7 +395,7 @@ class Tile {
       if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
         continue;
       const std::size_t operand = output_operand(o);
-      const std::string to = pointer("out", output(o).dtype, o, operand);
+      const std::string to = output_pointer(o);
       if (walked_.is_direct(operand))
         return fmt::format("destination_direct({}, n, b_{})", to, array(value));
       if (walked_.linear) break;
@@ -494,7 +498,8 @@ class Tile {
         }
         std::string call =
             fmt::format("{}<Lanes<{}>>({})", function_name(body_, value), c_name(type), arguments);
-        const bool apart = v.dtype == bf16 && is_rounded(body_, value) && calls_function(v.text);
+        const bool apart =
+            v.dtype == bf16 && is_rounded(body_, value) && v.expression.functions() > 0;
         if (apart)
           rounding += fmt::format("  round_tile<{}>(a_{}, m);\n", c_name(v.dtype), array(value));
         if (is_rounded(body_, value) && !apart)

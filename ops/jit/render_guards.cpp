@@ -3,26 +3,11 @@
 // elements. A vector whose guard fails is computed again, by the slow forms.
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "brrr/ops/jit/render.h"
 
 namespace brrr::jit::pieces {
 namespace {
-
-// "cos(a)" > "cos(a, guard)", for every call of this function.
-std::string with_guard(std::string text, std::string_view function) {
-  const std::string call = std::string(function) + "(";
-  for (std::size_t at = text.find(call); at != std::string::npos; at = text.find(call, at + 1)) {
-    const auto before = static_cast<unsigned char>(at > 0 ? text[at - 1] : ' ');
-    if (std::isalnum(before) || before == '_') continue;  // acos
-    int open = 1;
-    std::size_t end = at + call.size();
-    for (; open > 0; ++end) open += text[end] == '(' ? 1 : text[end] == ')' ? -1 : 0;
-    text.insert(end - 1, ", guard");
-  }
-  return text;
-}
 
 // Whether every use of the value rounds it to bf16 first.
 bool becomes_bf16(const Body& body, int number) {
@@ -30,7 +15,8 @@ bool becomes_bf16(const Body& body, int number) {
   if (!body.strict) return false;
   if (value.dtype == bf16) return true;
   const auto is_cast = [](const BodyValue& user) {
-    return user.kind == BodyValue::Kind::expression && user.text == "a" && user.dtype == bf16;
+    return user.kind == BodyValue::Kind::expression && user.expression.is(ScalarOp::operand) &&
+           user.dtype == bf16;
   };
   return std::ranges::all_of(body.outputs,
                              [&](const Body::TensorOperand& output) {
@@ -43,8 +29,6 @@ bool becomes_bf16(const Body& body, int number) {
 
 }  // namespace
 
-bool is_guarded(const BodyValue& value) { return value.text.find(", guard)") != std::string::npos; }
-
 Body with_guarded_functions(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   Body result = body;
@@ -53,7 +37,7 @@ Body with_guarded_functions(const Body& body) {
     if (value.kind != BodyValue::Kind::expression || register_dtype(value.type) != f32 ||
         !levels[i].per_element())
       continue;
-    value.text = with_guard(with_guard(value.text, "sin"), "cos");
+    value.expression = value.expression.with_guards();
   }
   return result;
 }
@@ -62,7 +46,7 @@ Body with_inverses(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
   const auto divides_by = [&](const BodyValue& value) {
-    return value.kind == BodyValue::Kind::expression && value.text == "a / b" &&
+    return value.kind == BodyValue::Kind::expression && value.expression.is(ScalarOp::divide) &&
                    register_dtype(value.type) == f32 && !level(value.operands[1]).per_element() &&
                    level(value.operands[1]).scope != Body::Scope::one
                ? value.operands[1]
@@ -79,12 +63,12 @@ Body with_inverses(const Body& body) {
     if (by >= 0) {
       auto& [inverse, down, rest] = inverses[static_cast<std::size_t>(by)];
       const int divisor = value.operands[1];
-      if (inverse < 0) inverse = result.add_expression("T(1) / a", f32, f32, {divisor});
+      if (inverse < 0) inverse = result.add_expression("K(1) / a", f32, f32, {divisor});
       if (body.fast) {
-        value.text = "a * b";
+        value.expression = "a * b";
         value.operands[1] = inverse;
       } else if (becomes_bf16(body, static_cast<int>(i))) {
-        value.text = "divided_for_bf16(a, b, c, guard)";
+        value.expression = "divided_for_bf16(a, b, c)";
         value.operands.push_back(inverse);
       } else {
         if (down < 0) {
@@ -92,7 +76,7 @@ Body with_inverses(const Body& body) {
           rest =
               result.add_expression("rest_of_inverse(a, b, c)", f32, f32, {divisor, down, inverse});
         }
-        value.text = "divided(a, b, c, d, e, guard)";
+        value.expression = "divided(a, b, c, d, e)";
         value.operands.insert(value.operands.end(), {inverse, down, rest});
       }
     }

@@ -213,7 +213,7 @@ std::string leave(const Body& body) {
 
 bool is_guarded(const Body& body, const RowPass& pass) {
   return std::ranges::any_of(pass.elements,
-                             [&](int value) { return is_guarded(body.value(value)); });
+                             [&](int value) { return body.value(value).expression.is_guarded(); });
 }
 
 bool has_row_values(const Body& body) {

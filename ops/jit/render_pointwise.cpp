@@ -340,7 +340,7 @@ std::string render_pointwise(const Body& given, const Schedule& schedule) {
   } else {
     text += fmt::format("constexpr int RANK = {}, N = {};\n", schedule.rank,
                         body.outputs.size() + body.reads());
-    kernel.last = {{"Geometry<N>", "space"}};
+    kernel.last = {{"Geometry<N>", "space", true}};
     kernel.statements =
         schedule.walk == Walk::tiled ? tiled(body, schedule) : strided(body, schedule);
   }

@@ -246,7 +246,7 @@ std::string rows_with_columns(const Body& body, const Schedule& schedule,
 Kernel join_columns_kernel(const Schedule& schedule) {
   Kernel kernel{.function = "run_join", .suffix = "_join", .reads_inputs = false};
   kernel.last = {{"const ColumnPartial*", "partials"},
-                 {"Geometry<EACH>", "reduced"},
+                 {"Geometry<EACH>", "reduced", true},
                  {"i32", "parts"},
                  {"i64", "elements"},
                  {"i64", "rows"}};
@@ -364,7 +364,7 @@ Kernel join_kernel(const Body& body, const Schedule& schedule) {
   const std::string_view width = schedule.walk == Walk::columns ? "W" : "1";
   Kernel kernel{.function = "run_join", .suffix = "_join", .reads_inputs = has_row_values(body)};
   kernel.last = {{"const Partial0*", "partials"},
-                 {"Geometry<READ + OUT>", "kept"},
+                 {"Geometry<READ + OUT>", "kept", true},
                  {"i32", "parts"},
                  {"i64", "elements"}};
   if (lanes > 32) kernel.memory = "Partial0[32]";
@@ -408,8 +408,8 @@ std::string render_reduction(const Body& given, const Schedule& schedule) {
                       partial_size_of(body, passes[0].reductions));
   Kernel kernel{.threads = schedule.threads, .cluster = schedule.cluster};
   kernel.last = {{body.reduces_columns() ? "ColumnPartial*" : "Partial0*", "partials"},
-                 {"Geometry<READ + OUT>", "kept"},
-                 {"Geometry<EACH>", "reduced"},
+                 {"Geometry<READ + OUT>", "kept", true},
+                 {"Geometry<EACH>", "reduced", true},
                  {"i64", "part"},
                  {"i64", "elements"}};
   const bool by_columns = schedule.walk == Walk::columns;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "brrr/dispatch/expression.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/sources.h"
 #include "brrr/tensor/fail.h"
@@ -82,7 +81,7 @@ std::size_t function_of(const Body& body, std::size_t number) {
   const BodyValue& value = body.values[number];
   for (std::size_t i = 0; i < number; ++i) {
     const BodyValue& other = body.values[i];
-    if (other.kind == value.kind && other.text == value.text &&
+    if (other.kind == value.kind && other.expression == value.expression &&
         other.operands.size() == value.operands.size() && other.select == value.select &&
         (other.dtype == boolean) == (value.dtype == boolean)) {
       return i;
@@ -107,7 +106,7 @@ std::string call_of(const Body& body, int number) {
         "{}{}", k ? ", " : "",
         converted(body, value.operands[k], value.select && k == 0 ? boolean : value.type));
   }
-  if (is_guarded(value)) arguments += ", guard";
+  if (value.expression.is_guarded()) arguments += ", guard";
   std::string call =
       fmt::format("{}<{}>({})", function_name(body, number), register_name(value.type), arguments);
   if (value.dtype != boolean && register_dtype(value.dtype) != register_dtype(value.type)) {
@@ -128,15 +127,16 @@ std::string address_of(const Body& body, int number) {
 std::string draw_of(const Body& body, int number) {
   const BodyValue& value = body.value(number);
   // Halves are drawn as f32: uniform with fewer bits, normal then rounded.
-  const std::string_view drawn =
-      value.text == "normal" && is_half(value.dtype) ? "f32" : name_of(value.dtype);
+  const bool normal = value.draw == Algebra::normal_draw;
+  const std::string_view drawn = normal && is_half(value.dtype) ? "f32" : name_of(value.dtype);
   const std::string place = fmt::format("u64({} + {})", name_of_value(body, value.operands[1]),
                                         name_of_value(body, value.operands[2]));
   const std::string from =
       fmt::format("{}, {}", address_of(body, number), name_of_value(body, value.operands[0]));
-  const bool has_threshold = value.operands.size() == 4;
+  const bool has_threshold = value.draw == Algebra::bernoulli_draw;
   const std::string function =
-      has_threshold ? std::string("brrr_bernoulli") : fmt::format("brrr_{}_{}", value.text, drawn);
+      has_threshold ? std::string("brrr_bernoulli")
+                    : fmt::format("brrr_{}_{}", normal ? "normal" : "uniform", drawn);
   const std::string last =
       has_threshold ? fmt::format(", u32({})", name_of_value(body, value.operands[3])) : "";
   if (is_of_row(body, number)) {
@@ -152,7 +152,7 @@ std::string check_of(const Body& body, const BodyValue& value, bool again) {
     return converted(body, value.operands[k], value.type);
   };
   const std::string position = converted(body, value.operands.back(), i64);
-  if (value.text == "index") {
+  if (value.kind == Kind::index_check) {
     return again ? fmt::format("index_within({}, {})", operand(0), operand(1))
                  : fmt::format("checked_index(sink{}, {}, {}, {})", value.number, position,
                                operand(0), operand(1));
@@ -179,17 +179,17 @@ std::string functions(const Body& body) {
     switch (value.kind) {
       case Kind::expression:
         if (function_of(body, i) == i)
-          function(value.dtype == boolean ? "bool" : "T", "op", parameters(value), value.text,
-                   is_guarded(value));
+          function(value.dtype == boolean ? "bool" : "T", "op", parameters(value),
+                   value.expression.text(), value.expression.is_guarded());
         break;
       case Kind::reduction:
       case Kind::column_reduction:
-        function("T", "map", "T a", value.text);
-        function("T", "identity", "", value.identity);
-        function("T", "combine", "T x, T y", value.combine);
-        function("T", "finish", "T x, T n", value.finish);
+        function("T", "map", "T a", value.expression.text());
+        function("T", "identity", "", value.identity.text());
+        function("T", "combine", "T x, T y", value.combine.text());
+        function("T", "finish", "T x, T n", value.finish.text());
         break;
-      case Kind::arg: function("bool", "before", "T a, T b", value.text); break;
+      case Kind::arg: function("bool", "before", "T a, T b", value.expression.text()); break;
       default: break;
     }
   }
@@ -206,7 +206,8 @@ std::string computation(const Body& body, int number, bool again) {
                          converted(body, value.operands[0], i64));
       break;
     case Kind::draw: text = draw_of(body, number); break;
-    case Kind::check: return check_of(body, value, again);
+    case Kind::index_check:
+    case Kind::range_check: return check_of(body, value, again);
     default: return name_of_value(body, number);
   }
   if (is_rounded(body, number)) text = fmt::format("rounded<{}>({})", c_name(value.dtype), text);
@@ -220,11 +221,10 @@ std::string statements(const Body& body, const std::vector<int>& values, int pas
     const BodyValue& value = body.value(i);
     if (value.kind == Kind::input || value.kind == Kind::index || is_reduction(value)) continue;
     const std::string name = name_of_value(body, i);
-    const std::string type = name.starts_with("row.") || name.starts_with("column.")
-                                 ? ""
-                                 : fmt::format("const {} ", register_name(value.dtype));
-    text += fmt::format("  {}{} = {};\n", type, name,
-                        computation(body, i, levels[static_cast<std::size_t>(i)].pass < pass));
+    const Level& level = levels[static_cast<std::size_t>(i)];
+    const bool is_field = level.of_columns || (body.reduces() && level.per_row());
+    const std::string type = is_field ? "" : fmt::format("const {} ", register_name(value.dtype));
+    text += fmt::format("  {}{} = {};\n", type, name, computation(body, i, level.pass < pass));
   }
   return text;
 }
@@ -337,7 +337,7 @@ std::string_view unrolled(const Body& body, int copies) {
   int each = 0;
   for (const BodyValue& value : body.values) {
     if (value.kind == Kind::expression)
-      each += brrr::flops_of(value.text) + kFunction * brrr::functions_of(value.text);
+      each += value.expression.flops() + kFunction * value.expression.functions();
   }
   return each * copies <= kMost ? "#pragma unroll" : "#pragma unroll 1";
 }
@@ -381,8 +381,7 @@ std::string kernel_parameters(const Body& body, const Kernel& kernel, bool of_en
           [&](std::size_t i) { return fmt::format("const {}*", c_name(body.inputs[i].dtype)); });
   add_all(body.scalars.size(), "s", [&](std::size_t i) { return c_name(body.scalars[i]); });
   add_all(body.checks.size(), "sink", [](std::size_t) { return "FaultSink"; });
-  for (const auto& [type, name] : kernel.last) {
-    const bool large = type.starts_with("Geometry");
+  for (const auto& [type, name, large] : kernel.last) {
     add(fmt::format("{}{}{}",
                     !large     ? ""
                     : of_entry ? "const __grid_constant__ "

@@ -83,14 +83,13 @@ class RowLoops {
           type, name, operand, constant);
       hops += fmt::format("    at_{0} += U * hop_{0};\n", name);
     });
-    const bool locates = visited.find("at[") != std::string::npos;
     const auto round = [&](std::string_view condition) {
       text += packs("    ") +
               fmt::format("#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition) +
               located("      ") + loads("      ") +
               fmt::format("    }}\n{}\n    for (int u = 0; u < U; ++u) {}{{\n{}{}    }}\n",
                           unrolled(body_, schedule_.width * schedule_.unroll), condition,
-                          locates ? located("      ") : "", visited);
+                          reads_places(pass) ? located("      ") : "", visited);
     };
     text += "#pragma unroll 1\n  for (; i + (U - 1) * STEP < end; i += U * STEP) {\n";
     round("");
@@ -139,6 +138,16 @@ class RowLoops {
     if (schedule_.reduced_rank == 1) return "";
     return fmt::format("{0}i64 at[EACH];\n{0}locate<REDUCED, {1}>(reduced, i + u * STEP, at);\n",
                        indent, schedule_.wide);
+  }
+
+  // Whether visits of a vector need its place: outputs, addresses and coordinates do.
+  bool reads_places(const RowPass& pass) const {
+    if (!pass.outputs.empty()) return true;
+    for (std::size_t k = 0; k < body_.inputs.size(); ++k) {
+      if (is_address(body_, k)) return true;
+    }
+    return std::ranges::any_of(body_.indices,
+                               [](Body::Scope scope) { return scope > Body::Scope::row; });
   }
 
   // The offset of the vector within its row.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -20,39 +19,32 @@ using Kind = BodyValue::Kind;
 
 namespace {
 
-// The expressions of pointwise rows, in the order of LoopTable.
-constexpr const char* kExpressions[] = {
-#define BRRR_UNARY(name, types, rule, low, high, expression, ...) #expression,
-#define BRRR_BINARY(name, types, rule, low, high, expression, ...) #expression,
-#define BRRR_TERNARY(name, types, rule, low, high, expression, ...) #expression,
-#include "brrr/dispatch/ops.def"
-};
-constexpr bool kIsPredicate[] = {
-#define BRRR_UNARY(name, types, rule, ...) DTypeRule::rule == DTypeRule::predicate,
-#define BRRR_BINARY(name, types, rule, ...) DTypeRule::rule == DTypeRule::predicate,
-#define BRRR_TERNARY(name, types, rule, ...) DTypeRule::rule == DTypeRule::predicate,
-#include "brrr/dispatch/ops.def"
-};
-struct ReductionTexts {
-  const char *map, *identity, *combine, *finish;
-};
-constexpr ReductionTexts kReductions[] = {
-#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...) \
-  {#map, #identity, #combine, #finish},
-#include "brrr/dispatch/ops.def"
-};
+// The pointwise rows, and the reductions, in the order of LoopTable.
+std::vector<const OpInfo*> rows_of(OpKind kind) {
+  std::vector<const OpInfo*> rows;
+  for (int op = 0; op < kBuiltinOps; ++op) {
+    const OpInfo& row = op_info(static_cast<Op>(op));
+    if (row.kind == kind && row.rule != DTypeRule::converts) rows.push_back(&row);
+  }
+  return rows;
+}
+const std::vector<const OpInfo*>& pointwise_rows() {
+  static const std::vector<const OpInfo*> rows = rows_of(OpKind::pointwise);
+  return rows;
+}
 
-int row_of(const std::string& expression) {
-  const auto* found = std::find(std::begin(kExpressions), std::end(kExpressions), expression);
-  return found == std::end(kExpressions) ? -1 : static_cast<int>(found - kExpressions);
+// -1: no row that `fits`.
+template <class Fits>
+int row_of(const std::vector<const OpInfo*>& rows, Fits fits) {
+  const auto found = std::ranges::find_if(rows, [&](const OpInfo* row) { return fits(*row); });
+  return found == rows.end() ? -1 : static_cast<int>(found - rows.begin());
 }
 int reduction_of(const BodyValue& value) {
-  const auto* found =
-      std::find_if(std::begin(kReductions), std::end(kReductions), [&](const ReductionTexts& row) {
-        return value.text == row.map && value.identity == row.identity &&
-               value.combine == row.combine && value.finish == row.finish;
-      });
-  return found == std::end(kReductions) ? -1 : static_cast<int>(found - kReductions);
+  static const std::vector<const OpInfo*> rows = rows_of(OpKind::reduction);
+  return row_of(rows, [&](const OpInfo& row) {
+    return value.expression == row.expression && value.identity == row.identity &&
+           value.combine == row.combine && value.finish == row.finish;
+  });
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -191,86 +183,42 @@ class InstructionMaker {
       const int reg = registers_[value.operands[k]];
       operands_.push_back(in_type(reg, value.select && k == 0 ? DType::boolean : type_));
     }
-    if (row_of(value.text) >= 0) return apply(value.text, operands_);
-    text_ = value.text;
-    next_ = 0;
-    const int reg = comparison();
-    if (next_ != text_.size()) refuse(text_);
-    return value.dtype == boolean ? reg : in_type(reg, value.dtype);
+    const int row =
+        row_of(pointwise_rows(), [&](const OpInfo& r) { return r.expression == value.expression; });
+    if (row >= 0) return apply(row, operands_);
+    std::vector<int> regs;
+    for (const ScalarValue& each : value.expression.values()) regs.push_back(scalar(each, regs));
+    return value.dtype == boolean ? regs.back() : in_type(regs.back(), value.dtype);
   }
 
-  int apply(const std::string& expression, std::vector<int> operands) {
-    if (expression == "a" && operands.size() == 1) return operands[0];
-    const int row = row_of(expression);
+  // One operation of an expression, by the row that computes it alone.
+  int scalar(const ScalarValue& value, const std::vector<int>& regs) {
+    if (value.op == ScalarOp::operand) return operands_.at(static_cast<std::size_t>(value.number));
+    if (value.op == ScalarOp::constant) return number(value.digits);
+    std::vector<int> operands;
+    for (const int operand : value.operands) operands.push_back(regs[operand]);
+    return apply(row_of(pointwise_rows(),
+                        [&](const OpInfo& row) {
+                          return row.expression.is(value.op) &&
+                                 row.expression.values().back().function == value.function;
+                        }),
+                 std::move(operands));
+  }
+
+  int apply(int row, std::vector<int> operands) {
     Instruction instruction{.kind = Instruction::Kind::apply};
     if (row >= 0) instruction.loop = loops->pointwise[row][static_cast<int>(type_)];
-    if (!instruction.loop) refuse(expression);
+    if (!instruction.loop) refuse("an operation that no row has");
     const bool of_rows =
         std::all_of(operands.begin(), operands.end(), [&](int o) { return at(o).of_rows; });
     for (const int operand : operands)
       instruction.inputs.push_back(of_rows ? operand : spread(operand));
-    return add_instruction(instruction, kIsPredicate[row] ? DType::boolean : type_, of_rows);
+    const bool is_flag = pointwise_rows()[row]->rule == DTypeRule::predicate;
+    return add_instruction(instruction, is_flag ? DType::boolean : type_, of_rows);
   }
 
-  // The text of an expression, from left to right.
-  void skip() {
-    while (next_ < text_.size() && text_[next_] == ' ') ++next_;
-  }
-  bool take(std::string_view symbol) {
-    skip();
-    if (text_.compare(next_, symbol.size(), symbol) != 0) return false;
-    next_ += symbol.size();
-    skip();
-    return true;
-  }
-  int chain(std::initializer_list<const char*> symbols, int (InstructionMaker::*part)()) {
-    int left = (this->*part)();
-    for (bool more = true; more;) {
-      more = false;
-      for (const char* symbol : symbols) {
-        if (!take(symbol)) continue;
-        left = apply(fmt::format("a {} b", symbol), {left, (this->*part)()});
-        more = true;
-        break;
-      }
-    }
-    return left;
-  }
-  int comparison() { return chain({"==", "!=", "<=", ">=", "<", ">"}, &InstructionMaker::sum); }
-  int sum() { return chain({"+", "-"}, &InstructionMaker::product); }
-  int product() { return chain({"*", "/"}, &InstructionMaker::factor); }
-  int factor() {
-    if (take("-")) return apply("-a", {factor()});
-    if (take("(")) return closed(comparison());
-    std::string word;
-    while (next_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[next_])) || text_[next_] == '_'))
-      word += text_[next_++];
-    if (word == "K" && take("(")) return closed(number());
-    if (take("(")) {
-      std::vector<int> arguments;
-      std::string call = word + "(";
-      do {
-        call += fmt::format("{}{}", arguments.empty() ? "" : ", ",
-                            static_cast<char>('a' + arguments.size()));
-        arguments.push_back(comparison());
-      } while (take(","));
-      return closed(apply(call + ")", std::move(arguments)));
-    }
-    const auto operand = word.size() == 1 ? static_cast<std::size_t>(word[0] - 'a') : 26;
-    if (operand >= operands_.size()) refuse(text_);
-    return operands_[operand];
-  }
-  int closed(int reg) {
-    if (!take(")")) refuse(text_);
-    return reg;
-  }
-  int number() {
-    const char* from = text_.c_str() + next_;
-    char* end = nullptr;
-    const double value = std::strtod(from, &end);
-    if (end == from) refuse(text_);
-    next_ += static_cast<std::size_t>(end - from);
+  int number(const std::string& digits) {
+    const double value = std::strtod(digits.c_str(), nullptr);
     std::int64_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
     const Element element = element_of(type_, bits, true);
@@ -285,8 +233,6 @@ class InstructionMaker {
   std::vector<int> registers_;  // of values
   DType type_ = DType::f32;     // of the expression being translated
   std::vector<int> operands_;
-  std::string text_;
-  std::size_t next_ = 0;
 };
 
 BodyInterpreter::BodyInterpreter(const Body& body, const StridedSpace& reduced,

@@ -32,7 +32,7 @@ inline BodySpec layer_of(DType dtype, const Dims& dims) {
     value.dtype = dtype;
     value.type = f32;
     value.operands = {factor};
-    value.text = "a", value.identity = "K(0)", value.combine = combine, value.finish = "x";
+    value.expression = "a", value.identity = "K(0)", value.combine = combine, value.finish = "x";
     return body.add(std::move(value));
   };
   body.add_output(reduce(a, "x + y"), dtype);
@@ -87,7 +87,7 @@ inline BodySpec weight_gradient_of(DType dtype, std::int64_t m, std::int64_t n, 
   sum.dtype = dtype;
   sum.type = f32;
   sum.operands = {a};
-  sum.text = "a", sum.identity = "K(0)", sum.combine = "x + y", sum.finish = "x";
+  sum.expression = "a", sum.identity = "K(0)", sum.combine = "x + y", sum.finish = "x";
   body.add_output(body.add(std::move(sum)), dtype);
   return spec;
 }

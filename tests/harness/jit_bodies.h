@@ -340,9 +340,8 @@ inline Case gather_case(DType dtype, std::int64_t rows, std::int64_t cols, bool 
   const int bound = b.body.add_scalar(i64), stride = b.body.add_scalar(i64),
             place = b.body.add_index();
   BodyValue check;
-  check.kind = BodyValue::Kind::check;
+  check.kind = BodyValue::Kind::index_check;
   check.dtype = check.type = i64;
-  check.text = "index";
   check.operands = {index, bound, place};
   b.body.checks = {"gather"};
   const int checked = b.body.add(check);
@@ -472,7 +471,7 @@ inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols,
   draw.kind = BodyValue::Kind::draw;
   draw.dtype = draw.type = by_halves ? boolean : dtype;
   draw.number = 1;
-  draw.text = by_halves ? "bernoulli" : "uniform";
+  draw.draw = by_halves ? Algebra::bernoulli_draw : Algebra::uniform_draw;
   draw.operands = {number, place, b.body.add_scalar(i64)};
   if (by_halves) draw.operands.push_back(b.body.add_scalar(i64));
   const int drawn = b.body.add(draw);

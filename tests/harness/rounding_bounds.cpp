@@ -196,7 +196,7 @@ class ErrorAnalysis final : public Observer {
   // The operations of an expression, each relative to the result, or to the largest of what it may
   // be made of.
   Tensor of_expression(const Call& call, const OpInfo& info, const Tensor& out) {
-    const double functions = functions_of(info.expression), flops = flops_of(info.expression);
+    const double functions = info.expression.functions(), flops = info.expression.flops();
     const double units = (flops + kUnitsOfFunction * functions) * computed_;
     Tensor scale = size_of_values(out);
     if (flops > 1) {
@@ -218,9 +218,7 @@ class ErrorAnalysis final : public Observer {
       for (const Tensor& change : {radii_[0], -radii_[0], away, -away})
         radius = larger(radius, difference(again(call, {moved(x, change)}), out));
     }
-    if (flops_of(info.combine) == 0 ||
-        std::string_view(info.combine).find('(') != std::string::npos)
-      return radius;  // an extreme
+    if (info.combine.flops() == 0 || info.combine.selects()) return radius;  // an extreme
     const double terms = static_cast<double>(x.numel()) / static_cast<double>(out.numel());
     const Tensor sizes = cast(again(call, {abs(x)}), f64);
     return radius + sizes * ((terms + info.result_flops) * computed_) + rounded(out);

@@ -55,12 +55,12 @@ int64_t number_in(const Dims& shape, const Dims& place) {
 }
 
 double value_of(const BodyValue& value, const std::vector<double>& x) {
-  if (value.text == "exp(a)") return std::exp(x[0]);
-  if (value.text == "a - b") return x[0] - x[1];
-  if (value.text == "maximum(a, b)") return std::max(x[0], x[1]);
+  if (value.expression == "exp(a)") return std::exp(x[0]);
+  if (value.expression == "a - b") return x[0] - x[1];
+  if (value.expression == "maximum(a, b)") return std::max(x[0], x[1]);
   double sum = 0;
   for (const double each : x) sum += each;
-  return value.text == "a * b" ? x[0] * x[1] : sum;
+  return value.expression == "a * b" ? x[0] * x[1] : sum;
 }
 
 // A reduction's value at every element: that of its row, whose first element `row_of` names.
@@ -141,7 +141,7 @@ void evaluate(Case& c) {
           of[e] = inputs[input][at(dot(places[e], c.strides.at(value.number))) +
                                 static_cast<std::size_t>(operands[0])];
           break;
-        case Kind::check: of[e] = std::clamp(operands[0], 0.0, operands[1] - 1); break;
+        case Kind::index_check: of[e] = std::clamp(operands[0], 0.0, operands[1] - 1); break;
         case Kind::reduction: break;
         default: throw Error("no evaluation of such a value");
       }
@@ -295,9 +295,8 @@ Case of_checks(const Shape& shape, std::size_t numbers) {
   int sum = x;
   for (std::size_t i = 0; i + 1 < numbers; ++i) {
     BodyValue check;
-    check.kind = Kind::check;
+    check.kind = Kind::index_check;
     check.dtype = check.type = i64;
-    check.text = "index";
     check.number = static_cast<int>(i);
     check.operands = {low, bound, place};
     made.c.body.checks.push_back("limits");
@@ -330,7 +329,8 @@ Case of_expression(const Shape& shape, std::size_t operands) {
   std::string text;
   std::vector<int> of;
   for (std::size_t i = 0; i < operands; ++i) {
-    text += (i ? " + " : "") + std::string(1, static_cast<char>('a' + i));
+    // A further one has no letter.
+    if (i < 26) text += (i ? " + " : "") + std::string(1, static_cast<char>('a' + i));
     of.push_back(read[i % 3]);
   }
   made.output(made.finish(made.op(text.c_str(), of)));

@@ -122,7 +122,7 @@ TEST_CASE("values of a pass stay in registers for later ones", "[jit]") {
   const Body& body = softmax.body;
   const std::vector<RowPass> computed_again = passes_of(body);
   REQUIRE(computed_again.size() == 3);
-  const auto is_exp = [&](int value) { return body.value(value).text == "exp(a)"; };
+  const auto is_exp = [&](int value) { return body.value(value).expression == "exp(a)"; };
   CHECK(std::ranges::any_of(computed_again[1].elements, is_exp));
   CHECK(std::ranges::any_of(computed_again[2].elements, is_exp));
 

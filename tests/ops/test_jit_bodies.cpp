@@ -279,7 +279,7 @@ TEST_CASE("a CPU tile has several short rows, and all of few columns", "[jit]") 
   BodyValue sum;
   sum.kind = BodyValue::Kind::reduction;
   sum.operands = {x};
-  sum.text = "a";
+  sum.expression = "a";
   sum.identity = "K(0)";
   sum.combine = "x + y";
   sum.finish = "x";

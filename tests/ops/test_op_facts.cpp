@@ -70,7 +70,7 @@ TEST_CASE("an expression says what its value is", "[facts]") {
   CHECK(algebra_of("minimum(maximum(a, b), c)") == Algebra::selection);
   CHECK(algebra_of("where(a, b, c)") == Algebra::selection);
   CHECK(algebra_of("maximum(a, K(0)) + log1p(a)") == Algebra::other);
-  CHECK(algebra_of("(a) * (b)") == Algebra::other);
+  CHECK(algebra_of("(a) * (b)") == Algebra::product);
   CHECK(algebra_of("K(1) / a") == Algebra::other);
   CHECK(algebra_of("a * a") == Algebra::other);
 
