@@ -28,10 +28,11 @@ using u32 = std::uint32_t;
 using i64 = std::int64_t;
 
 #include "brrr/dispatch/functions.def"
-#include "brrr/ops/cpu/inexact_math.inl"
 #include "brrr/ops/cpu/scalar_math.inl"
 #include "brrr/ops/jit/philox.inl"
 #include "brrr/ops/jit/scalar.inl"
+
+#include "brrr/ops/cpu/row_terms.inl"
 
 #include "brrr/tensor/half.inl"
 

@@ -8,10 +8,14 @@ constexpr i64 kGroup = 8;
 
 namespace rows {
 #define K(x) T(x)
-#define BRRR_ROW(name, types_, rule_, expression)       \
-  static constexpr DTypeSet types = dtype_sets::types_; \
-  static constexpr DTypeRule rule = DTypeRule::rule_;   \
-  static constexpr bool in_lanes = calls_inexact_math(#expression) || selects_twice(#expression);
+#define BRRR_ROW(name, types_, rule_, expression)                                                  \
+  static constexpr DTypeSet types = dtype_sets::types_;                                            \
+  static constexpr DTypeRule rule = DTypeRule::rule_;                                              \
+  static constexpr Terms terms = [](Terms a, [[maybe_unused]] Terms b, [[maybe_unused]] Terms c) { \
+    using T [[maybe_unused]] = Terms;                                                              \
+    return expression;                                                                             \
+  }({}, {}, {});                                                                                   \
+  static constexpr bool in_lanes = terms.inexact || terms.clamps;
 #define BRRR_UNARY(name, types_, rule_, low, high, expression, ...) \
   struct name##_row {                                               \
     BRRR_ROW(name, types_, rule_, expression)                       \
