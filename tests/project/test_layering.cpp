@@ -326,6 +326,52 @@ std::vector<std::string> files_with(const std::string& pattern) {
   return files;
 }
 
+// Whether a line of code decides by text: searches it, or compares it with a literal.
+bool searches_text(const std::string& line) {
+  static const std::regex searched(
+      R"re(\.(find|rfind|find_\w+|starts_with|ends_with|contains|compare|substr)\(["'])re"
+      R"re(|\b(text|expression|source|statements|visited|names?|code|type)(\(\))?\.)re"
+      R"re((find|rfind|find_\w+|starts_with|ends_with|contains|compare|substr)\()re"
+      R"re(|[=!]= "|" [=!]= |\btext(\(\))? [=!]= |\] [=!]= '|\bstrn?(cmp|str|chr)\(|\bregex)re");
+  return std::regex_search(line.substr(0, line.find("//")), searched);
+}
+
+TEST_CASE("decisions about a computation are made of values, not of its text", "[layering]") {
+  CHECK(searches_text(R"(if (value.text == "a") return value.operands;)"));
+  CHECK(searches_text(R"(text.find_first_of("<>=") == std::string::npos;)"));
+  CHECK(searches_text(R"(for (std::size_t at = text.find(call); at != npos;))"));
+  CHECK(searches_text(R"(other.kind == value.kind && other.text == value.text &&)"));
+  CHECK(searches_text(R"(if (text[i] == '!' && text.substr(i, 2) != "!=") return false;)"));
+  CHECK_FALSE(searches_text(R"(value.expression.is(ScalarOp::divide))"));
+  CHECK_FALSE(searches_text(R"(levels.find(value) == levels.end())"));
+  const std::set<std::string> parsers = {
+      // Of expressions, formulas, attributes, and the names of values that a user's gradient needs.
+      "dispatch/expression.cpp", "dispatch/formula.cpp", "dispatch/op_info.cpp",
+      "ops/register_op.cpp",
+      // Of settings, files, symbols, messages, and what compilers and libraries say of themselves.
+      "graph/call_site.cpp", "graph/ceilings_file.cpp", "graph/choose.cpp",
+      "graph/replay_check.cpp", "graph/step_entry.cpp", "ops/cpu/isa.cpp",
+      "ops/cpu/matmul_vectors.cpp", "ops/jit/cpu_compiler.cpp", "ops/jit/cpu_toolchain.cpp",
+      "ops/jit/cuda_compiler.cpp", "ops/jit/disk_cache.cpp"};
+  std::set<std::string> searching;
+  for (const Source& source : sources()) {
+    if (!std::set<std::string>{"dispatch", "ops", "autograd", "graph"}.contains(source.folder))
+      continue;
+    for (std::size_t i = 0; i < source.lines.size(); ++i) {
+      if (!searches_text(source.lines[i])) continue;
+      INFO(source.path << ":" << i + 1 << ": " << source.lines[i]);
+      CHECK(parsers.contains(source.path));
+      searching.insert(source.path);
+    }
+  }
+  CHECK(searching == parsers);
+  // The one place where a row becomes text, and the one where a value does.
+  CHECK(files_with(R"([(, ]#(expression|map|before|__VA_ARGS__)\b)") ==
+        std::vector<std::string>{"ops/table.cpp"});
+  CHECK(files_with(R"(\b(expression|identity|combine|finish)\.text\(\))") ==
+        std::vector<std::string>{"ops/jit/render_values.cpp"});
+}
+
 TEST_CASE("a structured op has five places", "[layering]") {
   // Its row with the gradient, its declaration, its function with the shape rule, and its kernels.
   CHECK(files_with("\\bcumsum\\b") ==
