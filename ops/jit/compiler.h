@@ -27,12 +27,15 @@ struct KernelOptions {
   bool fast = false;    // contraction, approximate division and square root
   // For this architecture and no later one: sm_90a, which has wgmma.
   bool architecture_specific = false;
+  std::int64_t threads_at_once = 0;  // that the device runs; load_kernels sets it
 };
 
 // 90 for sm_90.
 int architecture_of(Device device);
 int multiprocessors_of(Device device);
 DeviceShape shape_of(Device device);
+// The threads that the device runs at once.
+std::int64_t threads_at_once(Device device);
 
 // The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only:
 // it hashes the whole source. Callers keep the function; it lives as long as the process.

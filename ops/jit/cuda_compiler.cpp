@@ -42,6 +42,7 @@ std::vector<std::string> flags_of(int architecture, const KernelOptions& options
       fmt::format("--gpu-architecture=sm_{}{}", architecture,
                   options.architecture_specific ? "a" : ""),
       "--std=c++17", options.fast ? "--fmad=true" : "--fmad=false",
+      fmt::format("--define-macro=THREADS_AT_ONCE={}", options.threads_at_once),
       "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
   if (options.fast) flags.insert(flags.end(), {"--prec-div=false", "--prec-sqrt=false"});
   return flags;
@@ -186,6 +187,11 @@ Modules& modules() {
   return *instance;
 }
 
+KernelOptions on_device(KernelOptions options, Device device) {
+  options.threads_at_once = threads_at_once(device);
+  return options;
+}
+
 }  // namespace
 
 int architecture_of(Device device) {
@@ -198,6 +204,12 @@ int multiprocessors_of(Device device) { return cu::device_state(device.index).mu
 DeviceShape shape_of(Device device) {
   const auto& state = cu::device_state(device.index);
   return {state.multiprocessors, state.major >= 9 ? 8 : 1};
+}
+
+std::int64_t threads_at_once(Device device) {
+  const cu::DeviceState& state = cu::device_state(device.index);
+  return std::int64_t{state.multiprocessors} *
+         state.attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
 }
 
 std::string compile_to_cubin(std::string_view source, int architecture,
@@ -213,7 +225,8 @@ KernelCollection::KernelCollection(Device device) : device_(device) {
 }
 KernelCollection::~KernelCollection() { thread_context.kernel_collection = nullptr; }
 
-void KernelCollection::add(std::string_view source, const KernelOptions& options) {
+void KernelCollection::add(std::string_view source, const KernelOptions& given) {
+  const KernelOptions options = on_device(given, device_);
   std::string text = whole_source(source, options);
   const Hash128 key = key_of(text, architecture_of(device_), options);
   if (std::ranges::find(sources_, key, &CollectedSource::key) == sources_.end())
@@ -257,14 +270,15 @@ int KernelCollection::compile() {
 }
 
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
-                                     std::string_view source, const KernelOptions& options) {
+                                     std::string_view source, const KernelOptions& given) {
   KernelCollection* const collection = thread_context.kernel_collection;
   if (collection && collection->is_collecting()) {
-    collection->add(source, options);
+    collection->add(source, given);
     return std::vector<CUfunction>(entries.size(), nullptr);
   }
   cu::DeviceState& state = cu::device_state(device.index);
   cu::make_current(state);
+  const KernelOptions options = on_device(given, device);
   const int architecture = architecture_of(device);
   const std::string text = whole_source(source, options);
   const Hash128 key = key_of(text, architecture, options);

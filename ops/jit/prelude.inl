@@ -35,11 +35,10 @@ BRRR_FN void start_next_kernel() {
 }
 
 // Does so where all blocks run at once. Of more, the blocks that run last would share
-// multiprocessors with early ones, and each pays half a microsecond.
+// multiprocessors with blocks of the next kernel. Threads are multiplied, since to divide them into
+// blocks would take longer.
 BRRR_FN void start_next_kernel_in_one_wave() {
-  constexpr u64 kThreads = 132 * 2048;  // that an H100 or H200 runs at once
-  // A division would take 5 % of cos of cos (nvidia-h200-2026-11-25-fused-cost.json).
-  if (u64(gridDim.x) * gridDim.y * blockDim.x <= kThreads) start_next_kernel();
+  if (u64(gridDim.x) * gridDim.y * blockDim.x <= THREADS_AT_ONCE) start_next_kernel();
 }
 
 // An element as the second-level cache has it. A multiprocessor's first-level cache may hold what
