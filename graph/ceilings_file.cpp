@@ -53,11 +53,10 @@ ProductCurves product_curves_of(const Json& of_orders) {
   return curves;
 }
 
-// Fills in rates that were not measured. On an H200
-// (bench/results/nvidia-h200-2026-11-23-fused-kernels.json) a fused dropout in bf16 computes 630 G
-// elements a second, where a copy moves 1055: per element 47 instructions. Of these a random number
-// takes 40, 2.5 times what a logistic function takes, and an element of 16 bits that is read or
-// written about three. On the CPU ten rounds of Philox give four numbers.
+// Fills in rates that were not measured. A Philox block is ten rounds of some sixteen instructions
+// and gives four numbers: 40 instructions each, where a function such as exp takes 16. An element
+// of 16 bits that is read or written takes three. On the CPU a number takes as long as two
+// functions.
 Ceilings with_unmeasured(Ceilings c, Device device) {
   if (c.draws == 0) c.draws = device.is_cuda() ? c.functions * 2 / 5 : c.functions / 2;
   if (device.is_cuda()) c.conversions = c.f32_flops / (2 * 3);

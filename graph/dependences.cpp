@@ -208,8 +208,7 @@ class LaneAssignment {
 
   // The lane of a call is continued by the successor with the longest chain of calls after it,
   // since a kernel starts soonest after the previous one of its lane. Among equals it is the last
-  // one, which more of the later calls depend on: a step of residual blocks of 64 x 256 takes 223
-  // us, 239 with the first one.
+  // one, which more of the later calls depend on.
   void find_lane_successors() {
     const std::size_t count = graph_.nodes.size();
     height_.assign(count, 0);

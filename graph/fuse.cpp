@@ -325,14 +325,10 @@ bool Fusion::is_cheap(const Group& group) const {
 }
 
 bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) const {
-  // In elements. A sum of columns in a kernel of its own overlaps with other consumers of its
-  // operand, which in 16 bits saves more than reading the operand again costs. Steps on an H200
-  // with each bias gradient in the kernel of its summands, and in its own, in us: transformer 8 x
-  // 512 x 512 x 4 in bf16 1294 and 1279, in TF32 2482 and 2497; mlp 2048 x 1024 x 8 in TF32 662 and
-  // 672 (nvidia-h200-2026-11-23-column-sums.json). In TF32 a product takes the sum for less, unless
-  // the summand is cheap: on an H100 that mlp with gelu takes 647, and 675 with the sums beside
-  // gelu's gradient; with relu the product's sums made a step of 650 one of 660
-  // (nvidia-h100-2026-11-26-tf32-steps.json).
+  // In elements: as many as the device's threads load at once, and as the L2 holds. A sum of
+  // columns in a kernel of its own overlaps with other consumers of its operand, which in 16 bits
+  // saves more than reading the operand again costs, from the L2. In TF32 a product takes the sum
+  // for less, unless the summand is cheap.
   constexpr int64_t kShort = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
   if (!graph_.device.is_cuda() || !consumer.reduces()) return true;

@@ -54,9 +54,7 @@ void Fusion::pair_products() {
   for (std::vector<int>* products : {&small, &in_tiles})
     std::ranges::sort(*products, {}, [this](int g) { return last_call(g); });
   const Pairs of_factors = readers_of_one_factor(small), later = pairs_with_next(small);
-  // A further launch costs as much time as this many pairs save. On an H200 residual MLPs with one
-  // launch more take 85.6 us with 11 pairs, 84.6 without them, and 250.5 with 47, 253.3 without
-  // (nvidia-h200-2026-11-25-early-loads.json).
+  // A further launch costs as much time as this many pairs save, which load factors early.
   constexpr std::size_t kPairsOfLaunch = 16;
   const std::size_t more = of_factors.size() - std::min(later.size(), of_factors.size());
   if (!graph_.least_memory && more * kPairsOfLaunch <= later.size()) {

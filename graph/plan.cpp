@@ -382,8 +382,7 @@ namespace {
 // Reused memory makes later calls depend on earlier ones, which may lengthen the longest chain of
 // dependences. In that case only calls that depend on one another anyway share blocks, if this
 // costs at most the returned number of bytes. Saving a single call is worth a branch of the graph
-// only in short chains: on an H200 a step of 18 calls in a chain became 2.7 us faster, one of 66
-// became 3 us slower (bench/results/nvidia-h200-2026-11-24-small-steps.json).
+// only in short chains: in long ones the branch costs more than the call.
 std::size_t extra_bytes_for_independence(int chain, int without_reuse) {
   constexpr int kFew = 32;
   if (chain * 4 > without_reuse * 5) return std::size_t{16} << 20;

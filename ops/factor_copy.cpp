@@ -14,13 +14,12 @@ Call factor_copy(DType dtype) {
 }
 
 // Hopper's tensor cores read TF32 factors in shared memory with adjacent elements along k only. The
-// factors of a weight's gradient have them along m and n, for which cuBLASLt is slow: on an H200
-// 1024 x 1024 x 2048 takes 31.1 us, and 20.8 with one of them adjacent along k; 512 x 2048 x
-// 4096 54.5 and 30.5 (nvidia-h200-2026-11-23-tf32-factors.json). A copy of 2^21 elements takes 4.4.
-// With b adjacent along k, generated tiles, which load a to registers, take 18.0
-// (nvidia-h200-2026-11-26-tf32-tiles.json). So b is copied, unless it is so much larger than a that
-// the copy takes longer than tiles save.
+// factors of a weight's gradient have them along m and n, for which cuBLASLt takes longer than with
+// one of them along k. With b adjacent along k, generated tiles, which load a to registers, take
+// still less time. So b is copied, unless it is so much larger than a that the copy takes longer
+// than tiles save.
 int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dtype, Device device) {
+  // Seconds.
   constexpr double kSavedPerFlop = 1 / 420e12, kSavedByTilesPerFlop = 1 / 1400e12,
                    kCopyPerElement = 8 / 3.5e12, kLaunch = 1.5e-6;
   constexpr std::int64_t kLeast = 256;  // rows and columns; a product of fewer waits for memory

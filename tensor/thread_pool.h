@@ -6,8 +6,8 @@
 // calls from inside a body. A caller never waits for a worker that has not begun, so sleeping
 // workers cost nothing but speed.
 //
-// A worker spins for a while before it sleeps. Sharing a loop with a spinning worker costs some 0.3
-// us, waking a sleeping one 7 us or more: a grain states how many elements are worth either.
+// A worker spins for a while before it sleeps. To wake a sleeping one takes much longer than to
+// share a loop with a spinning one: a grain states how many elements are worth either.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,4 @@
-// One source of a product (matmul_vectors.inl) for AVX2 and for AVX-512. One core of an EPYC with
-// units of 256 bits does 117 GFLOP/s of fma in either; products of 64 x 128 x 128 run at 103 to 109
-// in these kernels and at 89 to 94 in those of OpenBLAS 0.3.21
-// (bench/results/amd-epyc-2-cores-2026-11-25-cpu-steps.json).
+// One source of a product (matmul_vectors.inl) for AVX2 and for AVX-512.
 #include "brrr/ops/cpu/matmul_vectors.h"
 
 #include <algorithm>

@@ -18,9 +18,8 @@ struct MatmulTarget {
   bool tf32 = false;     // f32 factors may be rounded to TF32
 };
 
-// TF32 products of more FLOPs do not take A in registers. Of the library's time with a copied
-// factor tiles take 0.84 at 4.3 Gflop on an H200 and 0.95 on an H100, there 1.02 at 8.6 Gflop
-// (bench/results/nvidia-h200-2026-11-26-tf32-tiles.json, nvidia-h100-2026-11-26-tf32-tiles.json).
+// TF32 products of more FLOPs do not take A in registers: the library with a copied factor loads
+// less from the L2, and the copy is short beside the product.
 constexpr std::int64_t kMostFlopsOfRegisters = std::int64_t{9} << 29;
 
 // A body's product as its kernel computes it: tiles take TF32 factors with elements adjacent along

@@ -23,9 +23,8 @@ struct brrr_block {
   unsigned int w[4];
 };
 
-// The 64 bits of a product. In PTX, since NVVM would keep halves in 64-bit registers: a kernel of a
-// norm's gradients that also draws a mask needed 122 registers in place of 98. A dropout alone, in
-// bf16, takes 2 % longer this way (nvidia-h200-2026-11-26-instructions.json).
+// The 64 bits of a product. In PTX, since NVVM would keep halves in 64-bit registers, which
+// kernels of rows that also draw lack.
 struct brrr_words {
   unsigned int low, high;
 };

@@ -249,12 +249,8 @@ bool writes_elements(const ReductionLayout& layout) {
 }
 
 // Columns of a kernel that also writes elements. Arithmetic has latency to hide, so many blocks
-// share each column, and a second kernel joins their sums. gelu's gradient with its sum, bf16, on
-// an H200: of 2048 x 1024, 5.2 us in 512 blocks without the second kernel, 8.1 in as many in
-// clusters, 9.3 in 128 (nvidia-h200-2026-11-23-column-sums.json). It needs 71 registers, so three
-// blocks fit on a multiprocessor, and a fourth would be a wave of its own: of 8192 x 4096, 55 us
-// with 3 blocks a multiprocessor, 66 with 4, 57 and 58 with 6 and 8
-// (nvidia-h200-2026-11-26-instructions.json).
+// share each column, and a second kernel joins their sums. A gradient of gelu takes so many
+// registers that three blocks fit on a multiprocessor, and a fourth would be a wave of its own.
 int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
                                  DeviceShape device) {
   constexpr int64_t kBlocks = 3;                                         // of a multiprocessor
@@ -268,10 +264,8 @@ int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLay
   const int down = schedule.threads / schedule.lanes;
   const int64_t rounds = ceil_div(reduced, down);
   schedule.parts = std::clamp<int64_t>(blocks / schedule.blocks, 1, ceil_div(rounds, 2));
-  // An input that has one element for a vector hardly takes registers. Two loads in place of one
-  // shorten the gradients of a norm's scale and shift, bf16, 16384 x 1024, from 89 to 61 us on an
-  // H200: spans of the kernel and the join, which overlap
-  // (nvidia-h200-2026-11-25-column-sums.json).
+  // An input that has one element for a vector hardly takes registers, and more loads are in flight
+  // without it.
   const int elements = schedule.width * count_of_elements(layout, schedule.broadcast);
   const int64_t loads =
       std::min<int64_t>(ceil_div(rounds, schedule.parts), std::max(1, kLoaded / elements));
@@ -322,13 +316,8 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
 }
 
 // The inputs that all rows share, as the scale and shift of a norm, if only one input varies by
-// row, or all have 16 bits. Where a thread does not keep them it keeps more of the others: layer
-// norm of 16384 rows of 4096 in bf16 took 68 us on an H200 in place of 90, of 1000 20 in place of
-// 30 (measured with a launch bound of 64 registers as well;
-// nvidia-h200-2026-11-25-shared-inputs.json). With two inputs that vary: in bf16 the gradient of
-// layer norm of rows of 1000 27.8 us in place of 35.8, a norm of a sum with a dropout 33.1 in place
-// of 37.4: half as many threads take a row, and execute 27 and 19 % fewer instructions. f32 rows of
-// 1000 took 2 to 7 % longer (nvidia-h200-2026-11-26-instructions.json).
+// row, or all have 16 bits. Where a thread does not keep them it keeps more of the others: fewer
+// threads take a row, and execute fewer instructions.
 std::uint32_t shared_inputs(const ReductionLayout& layout) {
   std::uint32_t shared = 0;
   int others = 0, largest = 0;
@@ -357,9 +346,7 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
     schedule.shared = shared_inputs(layout);
     // A row gets more warps while a thread would keep many elements; with 32 of them and not 64,
     // twice as many blocks share a multiprocessor. Their barriers wait for fewer rows in blocks of
-    // half as many threads. bf16 on an H200, rows of 1000: softmax with its gradient 71 to 37 us,
-    // the norms 30 to 47 to 24 to 39; rows of 4096: softmax 91 to 82, layer norm's gradient 116,
-    // and 192 in smaller blocks, which do not keep it (nvidia-h200-2026-11-25-row-schedules.json).
+    // half as many threads; still smaller blocks would not keep a long row.
     const auto kept_by = [&](int lanes) {
       return ceil_div(vectors, lanes) * schedule.width * count_of_elements(layout, schedule.shared);
     };

@@ -116,7 +116,8 @@ StagedCounts staged_counts_of(std::span<const TiledProduct> products) {
   return most;
 }
 
-// Of the 228 KB of a multiprocessor each block also takes 1 KB for the system, up to 1 KB to align
+// Of the shared memory of a multiprocessor (228 KB of compute capability 9.0, the only one with
+// wgmma) each block also takes 1 KB for the system, up to 1 KB to align
 // its stages, and some bytes for barriers.
 int stages_of(const TileConfig& c, std::span<const TiledProduct> products) {
   if (c.stages > 0) return c.stages;
@@ -153,8 +154,7 @@ TileProblem problem_of(const MatrixProduct& p, const TileConfig& c, bool is_sing
   q.inner_b = of_b.inner != 0;
   q.outer_b = of_b.outer != 0;
   // Neighbours walk about a thousand rows before they go on to the next columns, so that both
-  // operands' lines are met again in the L2. In a single wave they walk along the longer side: 512
-  // x 2048 x 4096 in bf16 takes 15.4 us so, 18.0 across.
+  // operands' lines are met again in the L2. In a single wave they walk along the longer side.
   q.band =
       is_single_wave && q.tiles_m < q.tiles_n ? 1 : std::max(1, 1024 / (c.tile_m * c.cluster_m));
   return q;

@@ -7,7 +7,7 @@
 
 namespace brrr::jit {
 
-// X(name, value on an H200)
+// X(name, value)
 #define BRRR_TUNING(X)                                                                         \
   X(pointwise_threads, 128)                                                                    \
   X(pointwise_bytes, 16)      /* loaded by a thread before it computes, over all operands */   \
