@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "brrr/dispatch/dispatch.h"
@@ -271,6 +272,11 @@ class Chooser {
   }
 
   Graph on_copies(Graph plan, std::map<int, Tensor>& copies) const;
+  // Says what decides without replays of the step, and why there are none.
+  void say_unreplayed(std::string_view why) {
+    choice_.text = fmt::format(
+        "{}, {}", choice_.apart.empty() ? "by the model" : "by times of its kernels", why);
+  }
 
   const Graph& graph_;
   const ChoiceOptions& options_;
@@ -348,7 +354,8 @@ void Chooser::choose_plan() {
     const Effect effect = op_info(node.call.op).effect;
     return effect != Effect::ordered && effect != Effect::unknown;
   };
-  if (!std::ranges::all_of(graph_.nodes, may_repeat)) return;
+  if (!std::ranges::all_of(graph_.nodes, may_repeat))
+    return say_unreplayed("since its calls have effects outside of it");
   std::vector<Graph> plans;  // the simplest first
   if (options_.unfused) plans.push_back(*options_.unfused);
   const std::size_t by_model = plans.size();
@@ -367,24 +374,25 @@ void Chooser::choose_plan() {
     }
     constexpr int kFewest = 4, kMost = 30;
     const double replays = kMostSeconds / std::max(predicted, 1e-9);
-    if (replays < 2 * kFewest) return;
-    const std::vector<std::optional<double>> times = replay_times(
+    if (replays < 2 * kFewest) return say_unreplayed("since a replay takes long");
+    const std::optional<std::vector<double>> times = replay_times(
         pointers, graph_.device, static_cast<int>(std::min<double>(replays / 2, kMost)));
+    if (!times) {
+      disturbed_ = true;
+      return say_unreplayed("since other work disturbed its replays");
+    }
     std::size_t best = 0;
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      if (!times[i]) {
-        disturbed_ = true;
-        return;
-      }
-      if (*times[i] < *times[best] / (1 + kNoise)) best = i;
+    for (std::size_t i = 0; i < times->size(); ++i) {
+      if ((*times)[i] < (*times)[best] / (1 + kNoise)) best = i;
     }
     choice_.unfused = best < by_model;
     if (best <= by_model) choice_.apart.clear();
-    choice_.text = fmt::format("by times: {:.3g} us", *times[best] * 1e6);
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      if (i != best) choice_.text += fmt::format(", else {:.3g}", *times[i] * 1e6);
+    choice_.text = fmt::format("by times: {:.3g} us", (*times)[best] * 1e6);
+    for (std::size_t i = 0; i < times->size(); ++i) {
+      if (i != best) choice_.text += fmt::format(", else {:.3g}", (*times)[i] * 1e6);
     }
-  } catch (const Error&) {  // memory is short, or a check of the step fails
+  } catch (const Error& error) {  // memory is short, or a check of the step fails
+    say_unreplayed(fmt::format("since a replay failed: {}", error.what()));
   }
 }
 

@@ -175,7 +175,7 @@ std::string key_of(const Graph& graph) {
 
 // --- Timing ---
 
-std::vector<std::optional<double>> replay_times(std::span<Program* const> programs, Device device,
+std::optional<std::vector<double>> replay_times(std::span<Program* const> programs, Device device,
                                                 int samples) {
   constexpr double kSampleSeconds = 3e-4, kLong = 0.01, kMostSpread = 0.1;
   constexpr int kOfLong = 4, kTries = 3;
@@ -197,21 +197,31 @@ std::vector<std::optional<double>> replay_times(std::span<Program* const> progra
     longest = std::max(longest, once);
   }
   if (longest > kLong) samples = std::min(samples, kOfLong);
-  std::vector<std::optional<double>> times(programs.size());
   for (int tries = 0; tries < kTries; ++tries) {
     std::vector<std::vector<double>> seconds(programs.size());
     for (int i = 0; i < samples; ++i) {
       for (std::size_t p = 0; p < programs.size(); ++p)
         seconds[p].push_back(seconds_of(*programs[p], replays[p]));
     }
-    for (std::size_t p = 0; p < programs.size(); ++p) {
-      std::ranges::sort(seconds[p]);
-      const double quartile = seconds[p][static_cast<std::size_t>(samples / 4)];
-      if (!times[p] && quartile <= (1 + kMostSpread) * seconds[p].front()) times[p] = quartile;
+    // Other work and the clock slow all programs of a round down alike: ratios within rounds tell
+    // more than times.
+    std::vector<double> first = seconds[0];
+    std::ranges::sort(first);
+    const double quartile = first[static_cast<std::size_t>(samples / 4)];
+    bool is_steady = programs.size() > 1 || quartile <= (1 + kMostSpread) * first.front();
+    std::vector<double> times = {quartile};
+    for (std::size_t p = 1; p < programs.size(); ++p) {
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < seconds[p].size(); ++i)
+        ratios.push_back(seconds[p][i] / seconds[0][i]);
+      std::ranges::sort(ratios);
+      const auto at = [&](int quarters) { return ratios[ratios.size() * quarters / 4]; };
+      is_steady &= at(3) <= (1 + kMostSpread) * at(1);
+      times.push_back(quartile * at(2));
     }
-    if (std::ranges::all_of(times, [](const auto& time) { return time.has_value(); })) break;
+    if (is_steady) return times;
   }
-  return times;
+  return {};
 }
 
 // --- Memory for kernels that are timed ---
@@ -390,9 +400,9 @@ std::optional<int64_t> KernelTimer::measure(const Kernel& kernel) {
   scratch_->add(chain, kernel, length, sets);
   Program program(std::move(chain), std::make_shared<Arena>(), {.lanes = false});
   Program* const only = &program;
-  const std::optional<double> seconds = replay_times({&only, 1}, device_, kSamples)[0];
+  const std::optional<std::vector<double>> seconds = replay_times({&only, 1}, device_, kSamples);
   if (!seconds) return {};
-  const int64_t ps = std::llround(*seconds * 1e12) - ceilings.replay_ps;
+  const int64_t ps = std::llround(seconds->front() * 1e12) - ceilings.replay_ps;
   return std::max<int64_t>(ps / length, 1);
 }
 

@@ -16,9 +16,9 @@ namespace brrr::graph {
 
 class Program;
 
-// The time in seconds of a replay of each program, timed in turn, each in so many samples. None for
-// a program whose times differ too much: the machine was disturbed.
-std::vector<std::optional<double>> replay_times(std::span<Program* const> programs, Device device,
+// The time in seconds of a replay of each program, timed in turn, each in so many samples. None
+// where times, or their ratios, differ too much: the machine was disturbed.
+std::optional<std::vector<double>> replay_times(std::span<Program* const> programs, Device device,
                                                 int samples);
 
 // Differs for graphs whose kernels, or what is between these, may differ.

@@ -51,7 +51,7 @@ Training training(Mode mode, DType dtype, bool measure) {
 }  // namespace
 
 TEST_CASE("choose: a step on a GPU that was timed is the same step, with the same bits again",
-          "[choose]") {
+          "[choose][timing]") {
   for (const DType dtype : {f32, bf16}) {
     const OwnCache cache;
     const EnvironmentVariable on("BRRR_MEASURE", "on");
