@@ -120,11 +120,7 @@ TEST_CASE("price: a call that refuses the values that it is timed with has the c
           "[price]") {
   const core::Op op =
       register_op(StructuredOp{.name = "test_price_refuses",
-                               .infer =
-                                   [](const core::Call& call, core::OutputSpec* outputs) {
-                                     outputs[0] = {call.input(0).dtype(), call.input(0).device(),
-                                                   Dims(call.input(0).shape())};
-                                   },
+                               .infer = infer_like_operand,
                                .cpu =
                                    [](const core::Call& call, Tensor* outputs) {
                                      if (item(call.input(0)) >= 1)

@@ -10,14 +10,15 @@ namespace brrr::test {
 
 inline int runs_of_counting_ops = 0;
 
+// The result is like the operand.
+inline void infer_like_operand(const core::Call& call, core::OutputSpec* outputs) {
+  outputs[0] = {call.input(0).dtype(), call.input(0).device(), Dims(call.input(0).shape())};
+}
+
 // `channel`: where it keeps its order; "": of unknown effect.
 inline core::Op counting_op(const std::string& name, const char* channel) {
   return register_op(StructuredOp{.name = name + channel,
-                                  .infer =
-                                      [](const core::Call& call, core::OutputSpec* outputs) {
-                                        outputs[0] = {call.input(0).dtype(), call.input(0).device(),
-                                                      Dims(call.input(0).shape())};
-                                      },
+                                  .infer = infer_like_operand,
                                   .cpu =
                                       [](const core::Call& call, Tensor* outputs) {
                                         ++runs_of_counting_ops;
