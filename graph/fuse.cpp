@@ -325,10 +325,10 @@ bool Fusion::is_cheap(const Group& group) const {
 }
 
 bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) const {
-  // In elements: as many as the device's threads load at once, and as the L2 holds. A sum of
-  // columns in a kernel of its own overlaps with other consumers of its operand, which in 16 bits
-  // saves more than reading the operand again costs, from the L2. In TF32 a product takes the sum
-  // for less, unless the summand is cheap.
+  // In elements: about what the threads of a large GPU load at once, and what its L2 holds. A sum
+  // of columns in a kernel of its own overlaps with other consumers of its operand, which in 16
+  // bits saves more than reading the operand again costs, from the L2. In TF32 a product takes the
+  // sum for less, unless the summand is cheap.
   constexpr int64_t kShort = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
   if (!graph_.device.is_cuda() || !consumer.reduces()) return true;

@@ -5,8 +5,7 @@
 // Cost: gather and index_select are one pass. scatter_add copies base, then adds in the order of
 // the index: serially along the dimension where that is short, else after a stable sort of the
 // indices, in passes of three launches each, one for each eight bits of the destination's number. A
-// destination named k times takes k dependent
-// additions.
+// destination named k times takes k dependent additions.
 #include <fmt/format.h>
 
 #include "brrr/ops/cuda/contiguous.h"

@@ -23,8 +23,8 @@ struct brrr_block {
   unsigned int w[4];
 };
 
-// The 64 bits of a product. In PTX, since NVVM would keep halves in 64-bit registers, which
-// kernels of rows that also draw lack.
+// The 64 bits of a product. In PTX, since NVVM would keep halves in 64-bit registers, and kernels
+// of rows that also draw would need more registers.
 struct brrr_words {
   unsigned int low, high;
 };

@@ -116,9 +116,9 @@ StagedCounts staged_counts_of(std::span<const TiledProduct> products) {
   return most;
 }
 
-// Of the shared memory of a multiprocessor (228 KB of compute capability 9.0, the only one with
-// wgmma) each block also takes 1 KB for the system, up to 1 KB to align
-// its stages, and some bytes for barriers.
+// Of the shared memory of a multiprocessor (228 KB in compute capability 9.0, the only one with
+// wgmma) each block also takes 1 KB for the system, up to 1 KB to align its stages, and some bytes
+// for barriers.
 int stages_of(const TileConfig& c, std::span<const TiledProduct> products) {
   if (c.stages > 0) return c.stages;
   constexpr int kSharedBytes = 228 * 1024, kBarriers = 512, kMostStages = 8;
