@@ -111,7 +111,13 @@ namespace {
 class Concatenations {
  public:
   Concatenations(const Graph& graph, const Flow& flow, Plan& plan)
-      : graph_(graph), flow_(flow), plan_(plan), members_(plan) {
+      : graph_(graph),
+        flow_(flow),
+        plan_(plan),
+        members_(plan),
+        is_fused_on_cuda_(
+            graph.device.is_cuda() &&
+            std::ranges::any_of(graph.nodes, [](const Node& n) { return n.body != nullptr; })) {
     last_write_.assign(graph.buffers.size(), Flow::kNone);
     for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
       const auto writers = flow.writers(static_cast<int>(i));
@@ -136,7 +142,8 @@ class Concatenations {
     std::size_t offset = 0;
     for (const Value& in : node.inputs) {
       const int block = plan_.placement_of(in).block;
-      if (!may_move(in, block, call) || block == out.buffer || !is_aligned(offset, in.bytes()))
+      if (!may_move(in, block, call) || block == out.buffer ||
+          !(is_aligned(offset, in.bytes()) || takes_any_alignment(block)))
         return;
       parts.emplace_back(block, offset);
       offset += in.bytes();
@@ -156,6 +163,23 @@ class Concatenations {
     return offset % std::min(kAlignment, std::bit_floor(std::max<std::size_t>(bytes, 1))) == 0;
   }
 
+  // Whether the kernels that write a block choose their accesses by its address. Their bits may
+  // follow from that choice, so elsewhere than in fused graphs on CUDA parts begin where an
+  // allocation would.
+  bool takes_any_alignment(int block) const {
+    if (!is_fused_on_cuda_) return false;
+    bool all = true;
+    members_.for_each(block, [&](int buffer) {
+      all &= std::ranges::all_of(flow_.writers(buffer), [&](int writer) {
+        const Node& node = graph_.nodes[writer];
+        const OpInfo& op = op_info(node.call.op);
+        return node.body != nullptr || op.kind == OpKind::pointwise || op.kind == OpKind::formula ||
+               op.kind == OpKind::reduction || op.algebra == Algebra::contraction;
+      });
+    });
+    return all;
+  }
+
   // A write to a part after the call would change the result.
   bool may_move(const Value& part, int block, int call) const {
     return graph_.is_temporary(part.buffer) && graph_.is_temporary(block) && part.offset == 0 &&
@@ -167,6 +191,7 @@ class Concatenations {
   const Flow& flow_;
   Plan& plan_;
   Members members_;
+  bool is_fused_on_cuda_;
   std::vector<int> last_write_;  // to each block
 };
 
