@@ -33,11 +33,11 @@ constexpr double kNoise = 0.02;
 
 // --- Choices on disk ---
 
-constexpr int kChoiceFormat = 1;
+constexpr int kChoiceFormat = 2;
 constexpr char kKind[] = "choice";
 
 void write_choice(const jit::Hash128& key, const FusionChoice& choice) {
-  std::vector<int> words = {kChoiceFormat, choice.unfused};
+  std::vector<int> words = {kChoiceFormat, choice.unfused, choice.copies_factors};
   for (const auto& [call, why] : choice.apart) words.push_back(call);
   std::string bytes(words.size() * sizeof(int), '\0');
   std::memcpy(bytes.data(), words.data(), bytes.size());
@@ -49,10 +49,11 @@ std::optional<FusionChoice> read_choice(const jit::Hash128& key) {
   if (!read_kept(key, kKind, bytes)) return {};
   std::vector<int> words(bytes.size() / sizeof(int));
   std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int));
-  if (words.size() < 2 || words[0] != kChoiceFormat) return {};
+  if (words.size() < 3 || words[0] != kChoiceFormat) return {};
   FusionChoice choice;
   choice.unfused = words[1] != 0;
-  for (std::size_t i = 2; i < words.size(); ++i)
+  choice.copies_factors = words[2] != 0;
+  for (std::size_t i = 3; i < words.size(); ++i)
     choice.apart.emplace(words[i], WhyNotFused::slower);
   return choice;
 }
@@ -133,9 +134,10 @@ std::vector<Apart> ways_apart(const Graph& part) {
 class Chooser {
  public:
   Chooser(const Graph& graph, const ChoiceOptions& options)
-      : graph_(graph),
+      : uncopied_(graph),
+        graph_(with_copies(graph)),
         options_(options),
-        by_model_(fused(graph)),
+        by_model_(fused(graph_)),
         timer_(graph.device,
                bytes_touched(by_model_, make_plan(by_model_, Program::plan_options(
                                                                  graph.device, options.program)))) {
@@ -149,6 +151,10 @@ class Chooser {
   bool disturbed() const { return disturbed_; }
 
  private:
+  static Graph with_copies(Graph graph) {
+    if (graph.copies_factors) copy_factors(graph);
+    return graph;
+  }
   Graph fused(Graph graph) const {
     options_.fuse(graph);
     return graph;
@@ -278,7 +284,8 @@ class Chooser {
         "{}, {}", choice_.apart.empty() ? "by the model" : "by times of its kernels", why);
   }
 
-  const Graph& graph_;
+  const Graph& uncopied_;
+  const Graph graph_;  // with copies of factors
   const ChoiceOptions& options_;
   double spent_ = 0;  // seconds in which kernels were timed
   Graph by_model_;
@@ -358,6 +365,12 @@ void Chooser::choose_plan() {
     return say_unreplayed("since its calls have effects outside of it");
   std::vector<Graph> plans;  // the simplest first
   if (options_.unfused) plans.push_back(*options_.unfused);
+  const std::size_t fused_first = plans.size();
+  if (graph_.nodes.size() > uncopied_.nodes.size() && graph_.required.empty()) {
+    Graph plain = uncopied_;
+    plain.copies_factors = false;
+    plans.push_back(fused(std::move(plain)));
+  }
   const std::size_t by_model = plans.size();
   plans.push_back(by_model_);
   if (!choice_.apart.empty()) plans.push_back(with_apart(choice_.apart));
@@ -385,7 +398,8 @@ void Chooser::choose_plan() {
     for (std::size_t i = 0; i < times->size(); ++i) {
       if ((*times)[i] < (*times)[best] / (1 + kNoise)) best = i;
     }
-    choice_.unfused = best < by_model;
+    choice_.unfused = best < fused_first;
+    choice_.copies_factors = best >= by_model;
     if (best <= by_model) choice_.apart.clear();
     choice_.text = fmt::format("by times: {:.3g} us", (*times)[best] * 1e6);
     for (std::size_t i = 0; i < times->size(); ++i) {
@@ -414,7 +428,7 @@ FusionChoice choose_by_times(const Graph& graph, const ChoiceOptions& options) {
   }
   const bool kept =
       !jit::disk_cache::directory().empty() && jit::disk_cache::why_unusable().empty();
-  if (!kept && !options.same_bits) return {{}, false, "by the model, since no choice can be kept"};
+  if (!kept && !options.same_bits) return {.text = "by the model, since no choice can be kept"};
   const ExcludeKeys unobserved(bit(Key::observe));
   Chooser chooser(graph, options);
   chooser.choose_apart();

@@ -1,6 +1,7 @@
-// Choices of a fused step that times decide: which calls run in kernels of their own, and whether
-// the step is fused at all. All candidates compute the same values, so where their sums differ in
-// order the choice is kept on disk and made once a machine.
+// Choices of a fused step that times decide: which calls run in kernels of their own, whether
+// factors of products are copied, and whether the step is fused at all. All candidates compute the
+// same values, so where their sums differ in order the choice is kept on disk and made once a
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,10 @@
 namespace brrr::graph {
 
 struct FusionChoice {
-  std::map<int, WhyNotFused> apart;  // calls, by number
-  bool unfused = false;              // the step is replayed call by call
-  std::string text;                  // how it was made, for explain()
+  std::map<int, WhyNotFused> apart = {};  // calls, by number
+  bool unfused = false;                   // the step is replayed call by call
+  bool copies_factors = true;             // as Graph::copies_factors
+  std::string text = {};                  // how it was made, for explain()
 };
 
 struct ChoiceOptions {

@@ -214,6 +214,7 @@ bool CompiledStep::State::choose(Graph& graph, const Graph& unfused,
         graph, {fuse_as_required, program_options(), arguments,
                 graph.required.empty() ? &unfused : nullptr, has_eager_bits(graph)});
     graph.apart.insert(entry.choice->apart.begin(), entry.choice->apart.end());
+    graph.copies_factors &= entry.choice->copies_factors;
   }
   return !entry.choice->unfused;
 }

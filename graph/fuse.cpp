@@ -15,6 +15,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
 #include "brrr/graph/fusion_indexed.h"
+#include "brrr/graph/passes.h"
 #include "brrr/ops/cpu/body_runner.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/jit/contraction.h"
@@ -538,6 +539,7 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
 
 int fuse(Graph& graph) {
   const int calls = static_cast<int>(graph.nodes.size());
+  if (graph.copies_factors) copy_factors(graph);
   Fusion once(graph);
   once.group();
   Graph changed = graph;

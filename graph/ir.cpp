@@ -38,6 +38,20 @@ Value Graph::add_temporary(DType dtype, const Dims& shape) {
   return value;
 }
 
+Value Graph::add_rows(DType dtype, const Dims& shape) {
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  Value value{static_cast<int>(buffers.size()), dtype, shape, shape, 0};
+  std::int64_t step = 1;
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    value.strides[d] = step;
+    step *= shape[d];
+    if (d == shape.size() - 1) step = (step * size + 15) / 16 * 16 / size;
+  }
+  buffers.push_back(
+      {.device = device, .bytes = static_cast<std::size_t>(step * size), .captured = {}});
+  return value;
+}
+
 std::size_t misalignment_of(const Tensor& argument) {
   return argument.device().is_cpu() ? 0 : reinterpret_cast<std::uintptr_t>(argument.data()) % 16;
 }

@@ -183,9 +183,12 @@ struct Graph {
   std::map<int, WhyNotFused> apart;  // calls, by number, that run in kernels of their own
   bool has_policy = false;           // rematerialization decides what it keeps
   bool least_memory = false;         // fusion does not extend lifetimes to save time
+  bool copies_factors = true;        // fusion copies factors of products to other layouts
 
   // A contiguous value in a new temporary.
   Value add_temporary(DType dtype, const Dims& shape);
+  // The same with rows that begin at multiples of 16 bytes.
+  Value add_rows(DType dtype, const Dims& shape);
 
   bool is_temporary(int buffer) const { return buffers[buffer].kind == Buffer::Kind::temporary; }
   // Whether replays write the leaf's gradient to memory that the program owns.

@@ -16,8 +16,6 @@ int place_attention_gradients(Graph& graph);
 // Rewrites gather(cast(x)) as cast(gather(x)): the converted tensor is never stored, and a loss
 // over 16-bit logits converts one logit of each row.
 int gather_before_conversions(Graph& graph);
-// On CUDA, copies factors of TF32 products to the layout that tensor cores read, where that pays.
-int copy_factors(Graph& graph);
 int hoist_constants(Graph& graph);
 
 struct Pass {
@@ -35,11 +33,14 @@ inline constexpr Pass kPasses[] = {
     {"place_attention_gradients", place_attention_gradients, false},
     {"merge_equal", merge_equal, false},
     {"gather_before_conversions", gather_before_conversions, false},
-    {"copy_factors", copy_factors, false},
     {"hoist_constants", hoist_constants},
 };
 
-// Merges calls into generated kernels. Rematerialization also fuses its candidates to price them.
+// On CUDA, copies factors of products to layouts that tensor cores read, where that pays. A second
+// run finds nothing to copy.
+int copy_factors(Graph& graph);
+// Merges calls into generated kernels, after copy_factors() unless the graph forbids it.
+// Rematerialization also fuses its candidates to price them.
 int fuse(Graph& graph);
 
 }  // namespace brrr::graph

@@ -77,6 +77,13 @@ bool is_better_alone([[maybe_unused]] Device device, [[maybe_unused]] const Body
   return false;
 }
 
+bool has_tiles([[maybe_unused]] Device device) {
+#if BRRR_HAS_CUDA
+  if (device.is_cuda()) return on_cuda::has_tiles(device);
+#endif
+  return false;
+}
+
 double share_of_device([[maybe_unused]] Device device, [[maybe_unused]] const BodySpec& spec,
                        [[maybe_unused]] std::span<const Dims> strides) {
 #if BRRR_HAS_CUDA

@@ -59,6 +59,9 @@ bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> 
 // The share of the device that the blocks of a generated contraction take.
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
+// Whether generated tiles compute products on the device.
+bool has_tiles(Device device);
+
 // Whether two generated contractions that do not depend on each other are faster in one launch.
 bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other);
 
@@ -95,6 +98,7 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
 }  // namespace on_cpu
 
 namespace on_cuda {
+bool has_tiles(Device device);
 bool has_schedule(Device device, const BodySpec& spec, std::span<const Dims> strides);
 bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other);
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);

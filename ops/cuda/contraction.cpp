@@ -33,6 +33,8 @@ jit::MatmulTarget target_of(Device device) {
 
 }  // namespace
 
+bool has_tiles(Device device) { return target_of(device).has_tiles(); }
+
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
                   bool aligned) {
   return jit::is_generated({spec, strides}, aligned, target_of(device));

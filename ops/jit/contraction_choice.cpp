@@ -19,8 +19,24 @@ bool is_small(const Contraction& c, const MatmulTarget& target) {
 bool is_for_tiles(const BodyStrides& body, const Contraction& c, bool aligned,
                   const MatmulTarget& target) {
   return !has_computed_factor(body.spec.body) &&
-         (is_half(c.dtype) || (c.dtype == f32 && target.tf32)) && target.architecture == 90 &&
+         (is_half(c.dtype) || (c.dtype == f32 && target.tf32)) && target.has_tiles() &&
          tiles_support(body, c, aligned);
+}
+
+// Whether the results' rows, or columns, begin at multiples of 16 bytes, as the library's fast
+// kernels store them.
+bool has_aligned_results(const BodyStrides& body, const Contraction& c) {
+  const auto size = static_cast<int64_t>(size_of(c.dtype));
+  const std::size_t inputs = body.spec.body.inputs.size();
+  for (std::size_t o = inputs; o < body.strides.size(); ++o) {
+    if ((c.first_row | c.first_column) >> (o - inputs) & 1) continue;
+    const std::optional<int64_t> row = joint_stride(body.spec, body.strides[o], c.roles.rows),
+                                 col = joint_stride(body.spec, body.strides[o], c.roles.columns);
+    if (!row || !col) continue;
+    if (!(*col == 1 && *row * size % 16 == 0) && !(*row == 1 && *col * size % 16 == 0))
+      return false;
+  }
+  return true;
 }
 
 // Cycles of products of one launch of tiles. `reduces`: one of them also reduces the lines of A.
@@ -101,7 +117,8 @@ std::optional<Contraction> contraction_for(const BodyStrides& body, const Matmul
 
 // Tiles are about as fast as the library. A residual in the epilogue takes a fraction of a kernel
 // of its own; a function such as exp takes no less than there. Of long products tiles are slower
-// than the library, more so with tensors to stage, which take memory from stages of factors.
+// than the library, more so with tensors to stage, which take memory from stages of factors; but
+// not where the library has to store results that are not aligned.
 bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
   constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
   constexpr int64_t kMostFlops = int64_t{1} << 37;
@@ -110,7 +127,8 @@ bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& tar
   if (is_small(*c, target)) return true;
   const MatrixProduct& p = c->product;
   const int64_t flops = body.spec.flops;
-  if (flops > kMostFlops || !is_for_tiles(body, *c, aligned, target)) return false;
+  if (!is_for_tiles(body, *c, aligned, target)) return false;
+  if (flops > kMostFlops && has_aligned_results(body, *c)) return false;
   if (has_a_in_registers(p, c->dtype) && flops > kMostFlopsOfRegisters) return false;
   const bool reduces = c->first_column != 0;
   if (reduces && !is_worth_reducing(p, c->dtype, target.multiprocessors)) return false;
@@ -122,16 +140,18 @@ bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& tar
 
 // A batch with two strides would be a library call for each outer index, or copies. Short TF32
 // products with factors adjacent along k take less time in tiles than in the library, 16-bit
-// products no less.
+// products no less; and the library is slow where results are not aligned.
 bool is_better_alone(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
   constexpr int64_t kMostFlops = int64_t{1} << 35;
   const std::optional<Contraction> c = contraction_for(body, target);
   if (!c || is_small(*c, target)) return false;
   const MatrixProduct& p = c->product;
-  const bool is_measured =
-      c->dtype == f32 && std::min(p.m, p.n) >= 64 &&
+  const bool is_short =
+      c->dtype == f32 &&
       body.spec.flops <= (has_a_in_registers(p, c->dtype) ? kMostFlopsOfRegisters : kMostFlops);
-  return (p.batch.size() > 1 || is_measured) && is_for_tiles(body, *c, aligned, target);
+  const bool fills_tiles = std::min(p.m, p.n) >= 64;
+  return (p.batch.size() > 1 || (fills_tiles && (is_short || !has_aligned_results(body, *c)))) &&
+         is_for_tiles(body, *c, aligned, target);
 }
 
 // Blocks wait for memory most of their time, so four share a multiprocessor. Tiles take all.

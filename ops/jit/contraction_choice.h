@@ -16,6 +16,8 @@ struct MatmulTarget {
   int multiprocessors = 1;
   int architecture = 0;  // 90 for sm_90
   bool tf32 = false;     // f32 factors may be rounded to TF32
+
+  bool has_tiles() const { return architecture == 90; }
 };
 
 // TF32 products of more FLOPs do not take A in registers: the library with a copied factor loads

@@ -23,10 +23,12 @@ enum class Way : std::uint8_t {
   staged,   // through shared memory, by the copy engine
   columns,  // an input of columns alone, read once for all rows of a thread
   lines,    // an output that reduces the lines of A
-  direct,   // element by element
+  matrix,   // element by element, by a stride of rows and one of columns
+  direct,   // element by element, by its index in the results
 };
 
 bool has_pointer(Way way) { return way != Way::none && way != Way::staged; }
+bool has_stride(Way way) { return way == Way::columns || way == Way::lines; }
 
 struct Operands {
   std::vector<Way> ways;    // inputs, then outputs
@@ -96,6 +98,8 @@ Operands operands_of(const BodyStrides& of, const Contraction& c, std::uint32_t 
       way = Way::staged;
       staged.push_back(*matrix);
       operands.staged.push_back(static_cast<int>(k));
+    } else if (matrix && c.roles.batches.empty()) {
+      way = Way::matrix;
     }
     operands.ways.push_back(way);
   }
@@ -161,7 +165,8 @@ class EpilogueSource {
       text += is_input(k) ? fmt::format("  const {}* in{};\n", c_name(body_.inputs[k].dtype), k)
                           : fmt::format("  {}* out{};\n", c_name(body_.outputs[output(k)].dtype),
                                         output(k));
-      if (operands_.ways[k] != Way::direct) text += fmt::format("  i64 stride{};\n", k);
+      if (has_stride(operands_.ways[k])) text += fmt::format("  i64 stride{};\n", k);
+      if (operands_.ways[k] == Way::matrix) text += fmt::format("  i64 row{0}, col{0};\n", k);
     }
     return text;
   }
@@ -216,6 +221,11 @@ class EpilogueSource {
     });
     return text;
   }
+  // The subscript of an element that the epilogue reaches itself.
+  std::string subscript(std::size_t k) const {
+    return operands_.ways[k] == Way::direct ? fmt::format("offset[{}]", k)
+                                            : fmt::format("line * row{0} + (col + i) * col{0}", k);
+  }
   std::string loads() const {
     std::string text;
     int staged = 0;
@@ -225,9 +235,10 @@ class EpilogueSource {
           text += fmt::format("      row.x{} = inputs[{}][i];\n", k, staged++);
           break;
         case Way::columns: text += fmt::format("      row.x{0} = columns.x{0}[i];\n", k); break;
+        case Way::matrix:
         case Way::direct:
-          text += fmt::format("      row.x{0} = i < count ? widen(in{0}[offset[{0}]]) : {1}(0);\n",
-                              k, register_name(body_.inputs[k].dtype));
+          text += fmt::format("      row.x{0} = i < count ? widen(in{0}[{2}]) : {1}(0);\n", k,
+                              register_name(body_.inputs[k].dtype), subscript(k));
           break;
         case Way::lines:
         case Way::none: break;
@@ -244,8 +255,8 @@ class EpilogueSource {
       const std::string value = converted(body_, out.value, out.dtype);
       text += operands_.ways[k] == Way::staged
                   ? fmt::format("      outputs[{}][i] = {};\n", staged++, value)
-                  : fmt::format("      if (i < count) out{}[offset[{}]] = narrow<{}>({});\n",
-                                output(k), k, c_name(out.dtype), value);
+                  : fmt::format("      if (i < count) out{}[{}] = narrow<{}>({});\n", output(k),
+                                subscript(k), c_name(out.dtype), value);
     }
     return text;
   }
@@ -255,13 +266,33 @@ class EpilogueSource {
   const Operands& operands_;
 };
 
+// Whether the copy engine would take a tensor of the results' shape if its rows or columns began,
+// and ended, at multiples of 16 bytes: no other kernel has a better way to it.
+bool has_unaligned_lines(const BodyStrides& of, const Contraction& c, std::size_t operand) {
+  const Body& body = of.spec.body;
+  const bool is_input = operand < body.inputs.size();
+  const DType dtype =
+      is_input ? body.inputs[operand].dtype : body.outputs[operand - body.inputs.size()].dtype;
+  const auto matrix = matrix_of(of.spec, c.roles, of.strides[operand]);
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  if (!matrix || dtype != body.outputs[0].dtype) return false;
+  const auto ends = [size](int64_t count, int64_t stride) {
+    return count * size % 16 != 0 || stride * size % 16 != 0;
+  };
+  return matrix->col == 1 ? ends(c.product.n, matrix->row)
+                          : dtype == f32 && matrix->row == 1 && ends(c.product.m, matrix->col);
+}
+
 }  // namespace
 
 bool tiles_support(const BodyStrides& of, const Contraction& c, bool aligned) {
   const Body& body = of.spec.body;
   if (!tiles_support(c.product, c.dtype, aligned)) return false;
   const std::vector<Way> ways = operands_of(of, c, ~0u).ways;
-  if (std::ranges::count(ways, Way::direct) > 0) return false;
+  for (std::size_t k = 0; k < ways.size(); ++k) {
+    if ((ways[k] == Way::direct || ways[k] == Way::matrix) && !has_unaligned_lines(of, c, k))
+      return false;
+  }
   // A reduction is of the lines of A, at most one, and all else is stored for each result.
   std::uint32_t of_lines = 0;
   for (std::size_t o = 0; o < body.outputs.size(); ++o)
@@ -282,10 +313,12 @@ BodyEpilogue body_epilogue(const BodyStrides& of, const Contraction& c, std::uin
     if (!has_pointer(operands.ways[k])) continue;
     epilogue.addresses.push_back({words.size(), static_cast<int>(k)});
     words.push_back(0);
-    if (operands.ways[k] != Way::direct) {
-      const auto& dims = operands.ways[k] == Way::lines ? c.roles.rows : c.roles.columns;
+    const auto add_stride = [&](const std::vector<int>& dims) {
       words.push_back(static_cast<std::uint64_t>(*joint_stride(spec, strides[k], dims)));
-    }
+    };
+    const Way way = operands.ways[k];
+    if (way == Way::lines || way == Way::matrix) add_stride(c.roles.rows);
+    if (way == Way::columns || way == Way::matrix) add_stride(c.roles.columns);
   }
   words.push_back(static_cast<std::uint64_t>(c.product.m * c.product.n));
   words.push_back(static_cast<std::uint64_t>(c.product.n));

@@ -125,6 +125,39 @@ TEST_CASE("a kernel stores a factor and its transposed copy", "[gpu][fuse]") {
   }
 }
 
+// A layer whose weight begins anywhere in a packed parameter, with its gradients packed.
+TEST_CASE("steps of odd widths compute what eager calls do", "[gpu][fuse][sanitized][tma]") {
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  for (const DType dtype : {f32, bf16, f16}) {
+    for (const auto& [batch, in, out, first] : {std::array<std::int64_t, 4>{256, 257, 257, 0},
+                                                {300, 321, 516, 1},
+                                                {513, 130, 771, 7},
+                                                {1023, 263, 259, 2}}) {
+      INFO(name_of(dtype) << " " << batch << " x " << in << " x " << out << " from " << first);
+      const auto function = [in = in, out = out, first = first](const std::vector<Tensor>& a) {
+        const Tensor weight = reshape(slice(a[1], 0, first, first + in * out), {out, in});
+        const Tensor z = matmul(a[0], transpose(weight, 0, 1)), dz = relu(z) * a[2];
+        const std::vector<Tensor> gradients = {
+            reshape(matmul(transpose(dz, 0, 1), a[0]), {in * out}), sum(dz, 0)};
+        return std::vector{z, matmul(dz, weight) + a[0], cat(gradients) * 2.0};
+      };
+      const auto here = [&](const Tensor& x) { return to(to(x, dtype), cuda(0)); };
+      const std::vector<Tensor> arguments = {here(noise({batch, in}, 1)),
+                                             here(noise({first + in * out}, 2) * 0.1),
+                                             here(noise({batch, out}, 3))};
+      auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+      const std::vector<Tensor> got = step(arguments);
+      std::vector<Tensor> exact;
+      for (const Tensor& x : arguments) exact.push_back(to(to(x, cpu), f64));
+      const std::vector<Tensor> wanted = function(exact);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const Tensor error = max(abs(to(to(got[i], cpu), f64) - wanted[i]));
+        CHECK(item(error) <= (dtype == bf16 ? 0.03 : 0.005) * item(max(abs(wanted[i]))));
+      }
+    }
+  }
+}
+
 // Two layers: the product's epilogue stores gelu's copy, and both gradients of a layer are one
 // launch, with the factors of one of them swapped.
 TEST_CASE("a TF32 step has the gradients of its layers", "[gpu][fuse]") {
