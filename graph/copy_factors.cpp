@@ -55,8 +55,8 @@ class FactorCopying {
   }
 
  private:
-  // Copies of what the step has from outside run side by side at its start. Under a policy that
-  // saves memory each waits for its product.
+  // What the step has from outside is copied at its start, before the first product waits for it.
+  // Under a policy that saves memory each copy waits for its product.
   bool is_there_at_start(const Value& x, int call) const {
     return !graph_.has_policy && !graph_.least_memory && is_outside(graph_, x.buffer) &&
            flow_.version(x.buffer, call) == 0;
