@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "brrr/measure/bench.h"
+#include "brrr/measure/compare_report.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/stream.h"
-#include "cli/compare_report.h"
 #include "cli/text_output.h"
 
 namespace brrr::cli {
@@ -18,8 +18,9 @@ std::string measured_text(Training& training, const ExplainOptions& o) {
   const CompiledEntry entry = *training.compiled();
   std::string text = "measured beside predicted:\n";
   if (o.time_seconds > 0) {
-    const measure::Timing step = measure::time(
-        measure::synchronized_batch(device, [&training] { training.step(); }), sampling_of(o));
+    const measure::Timing step =
+        measure::time(measure::synchronized_batch(device, [&training] { training.step(); }),
+                      measure::sampling_for(o.time_seconds));
     text += fmt::format("  step: {} us, predicted {}{}\n", measure::number_text(step.median * 1e6),
                         measure::number_text(static_cast<double>(entry.predicted.ps()) * 1e-6),
                         step.disturbed() ? ", disturbed" : "");
@@ -47,13 +48,13 @@ std::string explain(const ExplainOptions& o) {
   if (o.format == Format::json) return step.graph_json();
   if (o.format == Format::dot) return step.graph_dot();
   if (o.format == Format::svg) {
-    measure::LinePlot plot = memory_plot({{o.remat, step.live_bytes()}});
+    measure::LinePlot plot = measure::memory_plot({{name_of(o.remat), step.live_bytes()}});
     plot.title += fmt::format(": {}, {}", o.toy.model, work_text(o));
     return measure::with_style(measure::to_svg(plot, "memory"));
   }
   std::string text = step.explain() + "\n" + step.graph_text();
   if (o.source) text += sources_text(step.kernels());
-  if (o.remat != "none") text += "\n" + measured_text(training, o);
+  if (o.remat.kind() != Remat::Kind::none) text += "\n" + measured_text(training, o);
   return text;
 }
 

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "cli/compare.h"
 #include "cli/lab_text.h"
 #include "cli/profile.h"
 #include "cli/train.h"
@@ -33,8 +32,4 @@ std::string to_json(std::span<const ExperimentRun> found, const measure::LabOpti
 std::string to_json(const TrainResult& result);
 // {"model", …, "step_ns", "sampled_step_ns", "classes": [{"name", "ns", "share", …}], "missing", …}
 std::string to_json(const Profile& profile);
-// {"agree", "rows": [the members of a TrainResult, "speed_up", "host_us", "device_us", …]}
-std::string to_json(const Comparison& comparison, const measure::Machine& machine,
-                    const measure::Report* report = nullptr);
-
 }  // namespace brrr::cli

@@ -7,7 +7,8 @@
 #include <iterator>
 #include <limits>
 
-#include "cli/report_file.h"
+#include "brrr/measure/report_file.h"
+#include "brrr/measure/text.h"
 #include "cli/text_output.h"
 
 namespace brrr::cli {
@@ -111,7 +112,7 @@ std::vector<measure::Figure> lines_of(const measure::Experiment& experiment,
 Section summary(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                 const measure::Machine& machine) {
   Section section{.title = "Summary"};
-  section.blocks.emplace_back(paragraph(summary_text(found, options, machine)));
+  section.blocks.emplace_back(measure::paragraph(summary_text(found, options, machine)));
   if (options.quick) {
     section.blocks.emplace_back(Text{
         "--quick: smaller sizes and few samples. Its verdicts say that the experiments run, not "
@@ -142,7 +143,8 @@ Section section_of(const ExperimentRun& found) {
   section.blocks.emplace_back(Text{fmt::format("brrr lab {}. The claim: {}.", e.name, e.claim)});
   section.blocks.emplace_back(Text{finding.verdict()});
   if (!finding.plot) section.blocks.emplace_back(Text{finding.why});
-  if (finding.disturbed()) section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));
+  if (finding.disturbed())
+    section.blocks.emplace_back(measure::paragraph(measure::kDisturbed, Text::Tone::warning));
   if (finding.gpu) {
     for (const std::string& what : measure::not_checked(*finding.gpu))
       section.blocks.emplace_back(Text{"Not checked: " + what + ".", Text::Tone::warning});
@@ -160,7 +162,7 @@ Section section_of(const ExperimentRun& found) {
 measure::Report lab_report(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                            const measure::Machine& machine, const std::string& command) {
   measure::Report report{.title = "Experiments on overhead, bandwidth and compute",
-                         .facts = report_facts(machine, options.device, command),
+                         .facts = measure::report_facts(machine, options.device, command),
                          .sections = {summary(found, options, machine)}};
   for (const ExperimentRun& each : found) report.sections.push_back(section_of(each));
   return report;

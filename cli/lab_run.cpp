@@ -8,10 +8,10 @@
 
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/machine.h"
+#include "brrr/measure/report_file.h"
 #include "cli/json_output.h"
 #include "cli/lab_report.h"
 #include "cli/lab_text.h"
-#include "cli/report_file.h"
 #include "cli/terminal.h"
 
 namespace brrr::cli {
@@ -19,7 +19,7 @@ namespace brrr::cli {
 void run_experiments(std::span<const measure::Experiment> chosen, LabRun run) {
   ProgressLine progress;
   measure::LabOptions& options = run.options;
-  const ReportFiles files(run.report);
+  const measure::ReportFiles files(run.report);
   files.require_writable();
   if (!run.svg_file.empty()) require_writable("svg", run.svg_file);
   std::vector<ExperimentRun> found;

@@ -98,12 +98,12 @@ std::string to_text(const ExperimentRun& found) {
                     reading_value(r.value, r.unit)});
   }
   std::string text = fmt::format("{}: {}\n  claim: {}\n", e.name, e.title, e.claim);
-  for (const std::string& row : aligned(rows)) text += row + "\n";
+  for (const std::string& row : measure::aligned(rows)) text += row + "\n";
   if (found.finding.plot) text += to_text(*found.finding.plot);
   text += fmt::format("  {}\n  {}\n", found.finding.verdict(), found.finding.why);
   if (!found.finding.svg.empty())
     text += fmt::format("  --svg FILE or --report F.html writes the picture: {}\n", e.picture);
-  if (found.finding.disturbed()) text += std::string("  ") + kDisturbed;
+  if (found.finding.disturbed()) text += std::string("  ") + measure::kDisturbed;
   if (found.finding.gpu) {
     for (const std::string& what : measure::not_checked(*found.finding.gpu))
       text += fmt::format("  not checked: {}\n", what);

@@ -18,21 +18,23 @@
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/calibrate.h"
+#include "brrr/measure/compare_report.h"
+#include "brrr/measure/compare_text.h"
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
+#include "brrr/measure/report_file.h"
+#include "brrr/measure/verdict_text.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
 #include "cli/compare.h"
-#include "cli/compare_report.h"
 #include "cli/explain.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/lab_run.h"
 #include "cli/parse_error.h"
 #include "cli/profile.h"
-#include "cli/report_file.h"
 #include "cli/sweep.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
@@ -41,7 +43,6 @@
 #include "cli/train_lines.h"
 #include "cli/training.h"
 #include "cli/validators.h"
-#include "cli/verdict_text.h"
 
 namespace brrr::cli {
 namespace {
@@ -153,9 +154,9 @@ struct TrainArguments {
   Common common;
   TrainOptions options;
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
-              rounding = "eager";
+              remat = "none", rounding = "eager";
   bool dot = false, source = false, svg = false;  // explain only
-  CompareOptions further;                         // compare only
+  CompareArguments further;                       // compare only
   int record = 3;                                 // trace only
   std::string out;
   std::string svg_file;  // profile only
@@ -203,7 +204,7 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   number("--matmul", a.matmul, "cuBLASLt algorithm: the fastest measured, or the first offered",
          one_of({"measured", "first"}));
   const bool compares = parent->get_name() == "compare";
-  number("--remat", o.remat,
+  number("--remat", a.remat,
          "What the backward pass computes again: nothing; what makes the step fastest; all but the "
          "inputs of segments; as little as keeps planned memory below a fraction",
          remat_policy(compares ? std::vector<std::string>{"all"} : std::vector<std::string>{}));
@@ -289,6 +290,8 @@ TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
   o.measured_matmul = a.matmul == "measured";
   o.mode = a.mode == "fused" ? Mode::fused : a.mode == "graph" ? Mode::graph : Mode::eager;
+  o.remat = remat_of(a.remat);
+  o.all_policies = a.remat == "all";
   o.rounding = a.rounding == "fast" ? Rounding::fast : Rounding::eager;
   o.seed = a.common.seed;
   o.seed_is_given = command.count("--seed") > 0;
@@ -341,38 +344,22 @@ int run_profile(const CLI::App& command, TrainArguments& a) {
 // Prints the comparison, then fails if losses are not finite or differ.
 int run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = resolve(command, a);
-  const ReportFiles files(a.common.report);
+  const measure::ReportFiles files(a.common.report);
   files.require_writable();
   ProgressLine progress;
-  const Comparison result =
+  const measure::Comparison result =
       compare(o, a.further, [&](const std::string& what) { progress.show(what); });
   progress.clear();
   const measure::Machine machine = measure::describe_machine();
   std::optional<measure::Report> report;
   if (files.wanted()) {
-    report = compare_report(result, machine, a.common.command);
+    report = measure::compare_report(result, machine, a.common.command);
     files.write(*report, to_json(result, machine, &*report));
   }
   print(a.common.json
             ? to_json(result, machine, report ? &*report : nullptr)
             : to_text(result) + verdict_text(result) + (report ? written_text(files) : ""));
-  const auto loss_of = [](const Side& side, std::size_t step) {
-    return fmt::format("{} {}", name_of(side), without_sign_of_nan(side.losses[step]));
-  };
-  if (const auto step = result.divergence) {
-    std::vector<std::string> losses;
-    for (const Side& side : result.sides) losses.push_back(loss_of(side, *step));
-    fail("[compare] expected finite losses, got {} at step {}: the training diverged",
-         fmt::join(losses, ", "), *step);
-  }
-  if (const Side* const side = result.disagreement()) {
-    const std::size_t step = *side->agreement.broken_at;
-    fail("[compare] expected the losses of eager{}, got {} and {} at step {}",
-         side->agreement.is_of_bits()
-             ? ""
-             : fmt::format(" within {:g} of the largest", side->agreement.bound),
-         loss_of(result.sides[0], step), loss_of(*side, step), step);
-  }
+  if (const std::string problem = result.problem(); !problem.empty()) fail("{}", problem);
   return 0;
 }
 
@@ -443,7 +430,7 @@ class CommandLine {
   std::optional<int> parse(int argc, char** argv, bool json) {
     try {
       app_.parse(argc, argv);
-      common_.command = lab_arguments_.common.command = command_text(argc, argv);
+      common_.command = lab_arguments_.common.command = measure::command_text(argc, argv);
       for (Command& command : commands_) {
         command.arguments.common.command = lab_arguments_.common.command;
         const ToyOptions& toy = command.arguments.options.toy;
@@ -454,17 +441,17 @@ class CommandLine {
         const bool has_mode = command.app->get_option_no_throw("--mode") != nullptr;
         if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
           throw CLI::ValidationError("--rounding fast: needs --mode fused");
-        if (command.arguments.options.remat != "none" && has_mode &&
-            command.arguments.mode == "eager" && command.run != run_explain) {
-          throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused",
-                                                 command.arguments.options.remat));
+        if (command.arguments.remat != "none" && has_mode && command.arguments.mode == "eager" &&
+            command.run != run_explain) {
+          throw CLI::ValidationError(
+              fmt::format("--remat {}: needs --mode graph or fused", command.arguments.remat));
         }
         if (command.run == run_profile && command.arguments.options.time_seconds < 0.1)
           throw CLI::ValidationError(fmt::format("--time: expected 0.1 seconds or more, got {}",
                                                  command.arguments.options.time_seconds));
         if (command.arguments.source && command.arguments.mode != "fused")
           throw CLI::ValidationError("--source: needs --mode fused, which generates kernels");
-        if (command.arguments.svg && command.arguments.options.remat == "none")
+        if (command.arguments.svg && command.arguments.remat == "none")
           throw CLI::ValidationError("--svg: needs --remat min_cut, full or budget=F");
       }
     } catch (const CLI::Success& help_or_version) {

@@ -11,6 +11,7 @@
 
 namespace brrr::cli {
 
+using measure::aligned;
 using measure::number_text;
 
 Profile profile(const TrainOptions& o) {

@@ -13,6 +13,8 @@
 
 namespace brrr::cli {
 
+using measure::aligned;
+using measure::line;
 using measure::number_text;
 
 void add_options(CLI::App* command, measure::SweepOptions& options) {

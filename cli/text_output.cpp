@@ -7,58 +7,24 @@
 #include <cmath>
 #include <string>
 #include <vector>
+
 #include "brrr/tensor/counted.h"
 
 namespace brrr::cli {
 
+using measure::aligned;
+using measure::bytes_text;
+using measure::kDisturbed;
+using measure::line;
 using measure::number_text;
-
-std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::string> lines(rows.size());
-  for (std::size_t column = 0; column < rows[0].size(); ++column) {
-    std::size_t width = 0;
-    for (const auto& row : rows) width = std::max(width, row[column].size());
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const std::string& cell = rows[i][column];
-      lines[i] +=
-          column == 0 ? fmt::format("{:<{}}", cell, width) : fmt::format("  {:>{}}", cell, width);
-    }
-  }
-  return lines;
-}
-
-void line(std::string& text, std::string_view name, std::string_view value) {
-  text += fmt::format("{:<16} {}\n", name, value);
-}
-
-std::string bytes_text(double bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, units[unit]);
-}
-
-std::string place_text(Device device, const measure::Machine& machine) {
-  const bool on_cpu = device.is_cpu() || machine.gpus.empty();
-  return fmt::format("on {}\n", on_cpu ? machine.processor.model : machine.gpus.front().name);
-}
+using measure::without_sign_of_nan;
 
 namespace {
-
-// Counts of bytes are integers.
-template <class Bytes>
-std::string bytes_text(Bytes bytes) {
-  return cli::bytes_text(static_cast<double>(bytes));
-}
 
 // When, at what clock and with what software ceilings were measured.
 std::string measured_text(const std::string& date, std::int64_t mhz, const std::string& software) {
   return fmt::format("{}, {}, {}", date, mhz > 0 ? fmt::format("{} MHz", mhz) : "clock unknown",
                      software);
-}
-
-std::string microseconds_text(const std::optional<measure::Timing>& timing) {
-  return timing ? number_text(timing->median * 1e6) : "-";
 }
 
 }  // namespace
@@ -72,48 +38,6 @@ std::string work_text(const TrainingOptions& o) {
     layers += fmt::format(" of {}", nn::name_of(toy.activation));
   return fmt::format("batch {}, width {}, {}, {}{} on {}", toy.batch, toy.width, layers,
                      name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
-}
-
-namespace {
-
-// The largest part of a predicted step: "compute (71 %)".
-std::string bound_text(const StepTime& step) {
-  const std::pair<std::int64_t, const char*> parts[] = {{step.overhead_ps, "overhead"},
-                                                        {step.bandwidth_ps, "bandwidth"},
-                                                        {step.compute_ps, "compute"}};
-  const auto& [ps, name] = *std::ranges::max_element(parts);
-  const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
-  return fmt::format("{} ({:.0f} %)", name, 100 * static_cast<double>(ps) / all);
-}
-
-}  // namespace
-
-std::vector<std::string> agreement_lines(const Comparison& comparison) {
-  std::vector<std::string> lines;
-  const std::vector<double>& eager = comparison.sides.front().losses;
-  if (const Side* const side = comparison.disagreement()) {
-    lines.push_back(fmt::format("{} and {} differ at step {}", name_of(Mode::eager), name_of(*side),
-                                *side->agreement.broken_at));
-  }
-  if (const auto step = comparison.divergence) {
-    lines.push_back(fmt::format("not finite at step {}: the training diverged", *step));
-  } else if (!comparison.disagreement() && !eager.empty()) {
-    std::string bits, close;
-    for (std::size_t i = 1; i < comparison.sides.size(); ++i) {
-      const Side& side = comparison.sides[i];
-      const std::string name = name_of(side);
-      if (side.agreement.is_of_bits()) {
-        bits += fmt::format(", {}", name);
-      } else {
-        close += fmt::format("; {} within {:.1e} of the largest loss (at most {:g})", name,
-                             side.agreement.largest, side.agreement.bound);
-      }
-    }
-    lines.push_back(fmt::format("{}{} agree bit for bit over {} steps, {:.6g} to {:.6g}{}",
-                                name_of(Mode::eager), bits, eager.size(), eager.front(),
-                                eager.back(), close));
-  }
-  return lines;
 }
 
 std::string to_text(const measure::Machine& m) {
@@ -167,7 +91,7 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
     limits.push_back(r.limit_name);
   }
   std::string text;
-  if (!results.empty()) text += place_text(results.front().device, machine);
+  if (!results.empty()) text += measure::place_text(results.front().device, machine);
   const std::vector<std::string> lines = aligned(rows);
   for (std::size_t i = 0; i < lines.size(); ++i)
     text += lines[i] + (limits[i].empty() ? "" : "  ") + limits[i] + "\n";
@@ -218,8 +142,6 @@ std::string sources_text(std::span<const GeneratedKernel> kernels) {
   return text;
 }
 
-double without_sign_of_nan(double loss) { return std::isnan(loss) ? std::abs(loss) : loss; }
-
 std::string loss_text(std::int64_t step, double loss, bool first) {
   std::string text;
   line(text, first ? "loss" : "",
@@ -269,68 +191,6 @@ std::string to_text(const TrainResult& result) {
          fmt::format("{:.1f} ms: trace {:.1f}, plan {:.1f}, first run {:.1f}, capture {:.1f}",
                      entry->trace_ms + entry->plan_ms + entry->first_run_ms + entry->capture_ms,
                      entry->trace_ms, entry->plan_ms, entry->first_run_ms, entry->capture_ms));
-  }
-  return text;
-}
-
-std::vector<std::vector<std::string>> comparison_table(const Comparison& comparison) {
-  const Side& eager = comparison.sides.front();
-  std::vector<std::vector<std::string>> rows = {{"", "step, us", "predicted", "least", "most",
-                                                 "speed-up", "kernels", "moved", "peak memory",
-                                                 "arena"}};
-  if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
-  for (const Side& side : comparison.sides) {
-    const measure::Timing& step = *side.step;
-    rows.push_back({name_of(side) + (step.disturbed() ? " ~" : ""), number_text(step.median * 1e6),
-                    number_text(static_cast<double>(side.cost->predicted.ps()) * 1e-6),
-                    number_text(step.least * 1e6), number_text(step.most * 1e6),
-                    fmt::format("{:.2f}", comparison.speed_up(side)),
-                    std::to_string(side.cost->kernels), bytes_text(side.cost->bytes),
-                    bytes_text(side.cost->peak_bytes),
-                    side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
-    if (!side.host) continue;
-    rows.back().insert(rows.back().end(),
-                       {microseconds_text(side.host), microseconds_text(side.device),
-                        side.idle() ? fmt::format("{:.0f} %", *side.idle() * 100) : "-"});
-  }
-  return rows;
-}
-
-std::string host_speed_text(const Comparison& comparison) {
-  const Side& eager = comparison.sides.front();
-  const measure::StepCost& cost = *eager.cost;
-  const double again = static_cast<double>(cost.predicted_at_timed_speed.ps()) * 1e-12;
-  return fmt::format(
-      "small calls took {:.2f} times their calibrated time when {} was predicted, {:.2f} while "
-      "steps were timed; for that speed {} us are predicted ({:+.0f} %, not scored)",
-      cost.host_slowdown, name_of(eager), cost.timed_slowdown, number_text(again * 1e6),
-      100 * (again / eager.step->median - 1));
-}
-
-std::string to_text(const Comparison& comparison) {
-  const Side& eager = comparison.sides.front();
-  std::string text;
-  line(text, eager.options.toy.model,
-       fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
-  for (const std::string& each : agreement_lines(comparison)) line(text, "losses", each);
-  const std::vector<std::vector<std::string>> rows = comparison_table(comparison);
-  for (const std::string& row : aligned(rows)) text += row + "\n";
-  if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
-    text += kDisturbed;
-  std::vector<std::string> bounds;
-  for (const Side& side : comparison.sides) {
-    bounds.push_back(fmt::format("{}: {}", name_of(side), bound_text(side.cost->predicted)));
-  }
-  line(text, "predicted",
-       fmt::format("{}; by the times of kernels and {}, before any step was timed",
-                   fmt::join(bounds, ", "),
-                   eager.cost->calibrated ? "this machine's ceilings"
-                                          : "default ceilings (brrr calibrate measures them)"));
-  if (eager.cost->calibrated) line(text, "host's speed", host_speed_text(comparison));
-  if (eager.host) {
-    text +=
-        "host: until the call of a step returns; device: a step that was queued before it started;"
-        "\nidle: the fraction of a step in which the device waits for the host\n";
   }
   return text;
 }

@@ -10,9 +10,9 @@
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/chrome_trace.h"
+#include "brrr/measure/verdict_text.h"
 #include "brrr/tensor/counted.h"
 #include "cli/text_output.h"
-#include "cli/verdict_text.h"
 
 namespace brrr::cli {
 namespace {
@@ -109,7 +109,7 @@ std::string to_text(const TraceResult& result) {
   }
   line("host", host_text(timeline));
   line("device", device_text(timeline));
-  if (const auto occupancy = occupancy_of(result)) line("idle", idle_text(*occupancy));
+  if (const auto occupancy = occupancy_of(result)) line("idle", measure::idle_text(*occupancy));
   if (timeline.perturbation() > measure::kMostPerturbation) {
     line("caution", fmt::format("recording made the step {:.0f} % slower: shares are of recorded "
                                 "steps, and may be others in untraced ones",

@@ -64,7 +64,7 @@ void require_same_run(const TrainOptions& o, const RunMetadata& loaded) {
 void run_steps(Training& training, TrainResult& result) {
   const TrainOptions& o = result.options;
   const std::int64_t before = result.steps_done;
-  Losses losses;
+  measure::Losses losses;
   const std::function<double()> last_loss = [&] { return losses.values().back(); };
   for (std::int64_t i = 0; i < o.steps && !result.interrupted; ++i) {
     try {
@@ -97,7 +97,8 @@ void measure_steps(Training& training, TrainResult& result) {
     if (o.stop && o.stop()) throw Stopped();
   });
   try {
-    if (o.time_seconds > 0) result.step = measure::time(batch, sampling_of(o));
+    if (o.time_seconds > 0)
+      result.step = measure::time(batch, measure::sampling_for(o.time_seconds));
     result.cost = training.cost();
   } catch (const Stopped&) {
     result.interrupted = true;
@@ -108,22 +109,8 @@ void measure_steps(Training& training, TrainResult& result) {
 
 }  // namespace
 
-void Losses::add(Tensor loss) {
-  constexpr std::size_t kMost = 1024;
-  unread_.push_back(std::move(loss));
-  if (unread_.size() == kMost) values();
-}
-
-std::vector<double>& Losses::values() {
-  if (unread_.empty()) return values_;
-  const std::vector<float> read = to_vector<float>(to(stack(unread_), f32));
-  values_.insert(values_.end(), read.begin(), read.end());
-  unread_.clear();
-  return values_;
-}
-
 std::vector<double> train_steps(Training& training, std::int64_t steps) {
-  Losses losses;
+  measure::Losses losses;
   for (std::int64_t i = 0; i < steps; ++i) losses.add(training.step());
   return std::move(losses.values());
 }

@@ -32,16 +32,31 @@ Toy seeded(const TrainingOptions& o) {
 
 }  // namespace
 
-const char* name_of(Rounding rounding) { return rounding == Rounding::fast ? "fast" : "eager"; }
-
-const char* name_of(Mode mode) {
-  return mode == Mode::fused ? "fused" : mode == Mode::graph ? "graph" : "eager";
-}
-
 Remat remat_of(const std::string& name) {
   constexpr std::string_view kBudget = "budget=";
   if (name.starts_with(kBudget)) return Remat::budget(std::stod(name.substr(kBudget.size())));
   return name == "min_cut" ? Remat::min_cut() : name == "full" ? Remat::full() : Remat::none();
+}
+
+std::vector<measure::Fact> facts_of(const TrainingOptions& o) {
+  const ToyOptions& toy = o.toy;
+  std::vector<measure::Fact> facts = {{"model", toy.model},
+                                      {"batch", toy.batch},
+                                      {"width", toy.width},
+                                      {"layers", std::int64_t{toy.layers}}};
+  if (toy.model == "mlp") {
+    facts.emplace_back("activation", std::string(nn::name_of(toy.activation)));
+    facts.emplace_back("residual", toy.residual);
+  }
+  if (toy.model == "transformer") {
+    facts.emplace_back("heads", std::int64_t{toy.heads});
+    facts.emplace_back("seq", toy.seq);
+  }
+  facts.insert(facts.end(), {{"dtype", std::string(name_of(toy.dtype))},
+                             {"tf32", o.tf32},
+                             {"optimizer", o.optimizer},
+                             {"seed", o.seed}});
+  return facts;
 }
 
 Training::Training(const TrainingOptions& options)
@@ -60,7 +75,7 @@ Training::Training(const TrainingOptions& options)
           // Without a compiler a fused step is replayed call by call, and warns.
           {.mode = options.mode,
            .rounding = options.rounding,
-           .remat = remat_of(options.remat),
+           .remat = options.remat,
            .fallback = options.mode == Mode::fused ? OnFallback::warn : OnFallback::refuse}) {}
 
 std::optional<CompiledEntry> Training::compiled() const {
@@ -73,10 +88,7 @@ void Training::measure_kernels() { step_.measure_kernels(); }
 
 measure::StepCost Training::cost() {
   for (int i = 0; i < 2; ++i) step();  // the second one is captured
-  const std::function<void()> once = [this] { step(); };
-  const std::optional<CompiledEntry> entry = compiled();
-  return entry ? measure::cost_of_replay(device_, once, *entry)
-               : measure::cost_of_step(device_, once);
+  return measure::cost_of_step(device_, [this] { step(); });
 }
 
 }  // namespace brrr::cli

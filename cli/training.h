@@ -6,9 +6,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/toy.h"
 #include <brrr/graph/compile.h>
+#include <brrr/measure/compare.h>
 #include <brrr/measure/step_cost.h>
 #include <brrr/nn/optim/optimizer.h>
 #include <brrr/nn/parameters.h>
@@ -19,7 +21,7 @@ struct TrainingOptions {
   ToyOptions toy;
   Mode mode = Mode::eager;
   Rounding rounding = Rounding::eager;  // of a fused step
-  std::string remat = "none";  // none, min_cut, full, budget=F; eager steps keep everything
+  Remat remat = Remat::none();          // eager steps keep everything
   bool tf32 = false;
   bool measured_matmul = true;  // the fastest cuBLASLt algorithm measured; false: the first offered
   std::string optimizer = "adam";
@@ -29,9 +31,12 @@ struct TrainingOptions {
   std::uint64_t seed = 0;
 };
 
-const char* name_of(Mode mode);
-const char* name_of(Rounding rounding);
+using measure::name_of;
+
 Remat remat_of(const std::string& name);
+
+// Model, sizes and settings, for documents.
+std::vector<measure::Fact> facts_of(const TrainingOptions& options);
 
 // The constructor sets the process's seed and matmul settings. Trainings that differ in these must
 // be created and run one after another.

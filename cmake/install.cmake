@@ -3,9 +3,10 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS brrr EXPORT brrrTargets
+install(TARGETS brrr brrr_measure EXPORT brrrTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+set_target_properties(brrr_measure PROPERTIES EXPORT_NAME measure INSTALL_RPATH "$ORIGIN")
 if(BRRR_BUILD_CLI)
   install(TARGETS brrr_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   set_target_properties(brrr_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
@@ -31,7 +32,6 @@ cmake_path(APPEND brrr_pc_libdir ${CMAKE_INSTALL_LIBDIR})
 set(brrr_pc_includedir "\${prefix}")
 cmake_path(APPEND brrr_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
 # Programs that link the static library must link its dependencies.
-get_target_property(brrr_kind brrr TYPE)
 if(brrr_kind STREQUAL "STATIC_LIBRARY")
   set(brrr_pc_requires fmt)
   list(JOIN BRRR_BLAS_LIBRARIES " " brrr_pc_libs)
@@ -41,8 +41,10 @@ if(brrr_kind STREQUAL "STATIC_LIBRARY")
   endforeach()
   string(APPEND brrr_pc_libs " -lstdc++ -lm")
 endif()
-configure_file(cmake/brrr.pc.in ${PROJECT_BINARY_DIR}/brrr.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/brrr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(package brrr brrr-measure)
+  configure_file(cmake/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # Tests: another project uses brrr, installed and as a subdirectory.
 if(BRRR_BUILD_TESTS)

@@ -1,7 +1,9 @@
-# The library target and its part brrr_cold: flags, the kernel loops for each instruction set, link libraries.
-set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+# The library targets brrr, with its part brrr_cold, and brrr_measure: flags, the kernel loops for each instruction set,
+# link libraries.
+set(brrr_soversion 0)
+set_target_properties(brrr brrr_measure PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${brrr_soversion})
 target_include_directories(brrr INTERFACE $<INSTALL_INTERFACE:include>)
-foreach(part brrr brrr_cold)
+foreach(part brrr brrr_cold brrr_measure)
   # DEFINE_SYMBOL is empty, so that objects of static and shared libraries are equal.
   set_target_properties(${part} PROPERTIES POSITION_INDEPENDENT_CODE ON DEFINE_SYMBOL "")
   target_include_directories(${part} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
@@ -13,13 +15,23 @@ foreach(part brrr brrr_cold)
   if(BRRR_HAS_CUDA)
     target_include_directories(${part} SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
   endif()
-  # Thread-locals cost one load and calls inside the library go straight to their target.
-  target_compile_options(${part} PRIVATE -ftls-model=initial-exec -fno-semantic-interposition)
+  # Thread-locals cost one load (of a library that is opened later, there may be no room for them), and calls inside the
+  # library go straight to their target.
+  target_compile_options(${part} PRIVATE $<$<NOT:$<STREQUAL:${part},brrr_measure>>:-ftls-model=initial-exec>
+    -fno-semantic-interposition)
 endforeach()
 target_link_options(brrr PRIVATE -Wl,-Bsymbolic-functions)
+target_link_libraries(brrr_measure PUBLIC brrr)
+get_target_property(brrr_kind brrr TYPE)
+if(brrr_kind STREQUAL "SHARED_LIBRARY")
+  set_property(SOURCE tensor/measure_library.cpp APPEND PROPERTY COMPILE_DEFINITIONS
+    "BRRR_MEASURE_LIBRARY=\"libbrrr_measure.so.${brrr_soversion}\"")
+endif()
 
 # A step does not wait for what plans, renders, reads or measures: -O1 compiles it in half the time.
-target_compile_options(brrr_cold PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+foreach(part brrr_cold brrr_measure)
+  target_compile_options(${part} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+endforeach()
 set_property(SOURCE measure/cpu_limits.cpp APPEND PROPERTY COMPILE_OPTIONS -O3)  # the loops that are limits
 target_sources(brrr PRIVATE $<TARGET_OBJECTS:brrr_cold>)
 
@@ -48,8 +60,9 @@ foreach(isa IN LISTS brrr_isas)
     ${brrr_align_loops} $<$<STREQUAL:${isa},v3>:-march=x86-64-v3>)
   target_sources(brrr PRIVATE $<TARGET_OBJECTS:brrr_loops_${isa}>)
   string(TOUPPER ${isa} ISA)
-  target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
-  target_compile_definitions(brrr_cold PRIVATE BRRR_HAS_ISA_${ISA}=1)
+  foreach(part brrr brrr_cold)
+    target_compile_definitions(${part} PRIVATE BRRR_HAS_ISA_${ISA}=1)
+  endforeach()
 endforeach()
 
 set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS

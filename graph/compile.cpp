@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "brrr/graph/program.h"
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/replay_check.h"
+#include "brrr/graph/replay_listener.h"
 #include "brrr/graph/signature.h"
 #include "brrr/graph/step_entry.h"
 #include "brrr/graph/trace.h"
@@ -41,8 +41,6 @@ using graph::Signature;
 using graph::StepArguments;
 using graph::Trace;
 
-std::atomic<std::int64_t> all_replays = 0;
-
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
@@ -62,7 +60,9 @@ Static static_of(double value) { return std::bit_cast<Static>(value); }
 struct CompiledStep::State {
   explicit State(CompileOptions given) : options(std::move(given)) {}
 
-  std::vector<Tensor> call(const StepArguments& arguments, const StepFunction& function);
+  // Sets `replayed` to the index of the entry, if one is replayed.
+  std::vector<Tensor> call(const StepArguments& arguments, const StepFunction& function,
+                           int& replayed);
   std::unique_ptr<Entry> trace_and_plan(const StepArguments& arguments,
                                         const StepFunction& function);
   Entry* find_or_trace(const StepArguments& arguments, const StepFunction& function);
@@ -439,7 +439,7 @@ std::string CompiledStep::State::reason_for(const Entry& entry) const {
 }
 
 std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
-                                              const StepFunction& function) {
+                                              const StepFunction& function, int& replayed) {
   // Called by a step that is being traced or verified, this step is part of it.
   if (options.mode == Mode::eager || Trace::on_this_thread() ||
       graph::ReplayCheck::on_this_thread())
@@ -488,7 +488,8 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
     if (++found->verified == options.verify) found->traced.reset();
   }
   ++found->calls;
-  all_replays.fetch_add(1, std::memory_order_relaxed);
+  replayed = static_cast<int>(std::ranges::find(entries, found, &std::unique_ptr<Entry>::get) -
+                              entries.begin());
   return results;
 }
 
@@ -505,7 +506,8 @@ std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,
                                        std::span<const Tensor> fixed,
                                        std::span<const Static> statics,
                                        const StepFunction& function) {
-  return state_->call({arguments, fixed, statics}, function);
+  ReplayScope scope(*this);
+  return state_->call({arguments, fixed, statics}, function, scope.entry);
 }
 
 CompileReport CompiledStep::report() const {
@@ -594,7 +596,5 @@ void CompiledStep::clear() {
   state_->retraces = 0;
   state_->arena = std::make_shared<graph::Arena>();
 }
-
-std::int64_t count_of_replays() { return all_replays.load(std::memory_order_relaxed); }
 
 }  // namespace brrr::core

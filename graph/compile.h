@@ -196,9 +196,6 @@ class CompiledStep {
   std::unique_ptr<State> state_;
 };
 
-// Replays of all compiled steps of this process so far.
-std::int64_t count_of_replays();
-
 template <class T>
 concept StaticArgument =
     std::is_arithmetic_v<std::remove_cvref_t<T>> || std::is_enum_v<std::remove_cvref_t<T>>;

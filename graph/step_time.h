@@ -25,6 +25,12 @@ struct StepTime {
         std::max(kernel.moving_ps, kernel.computing_ps);
     return *this;
   }
+  StepTime& operator+=(const StepTime& other) {
+    overhead_ps += other.overhead_ps;
+    bandwidth_ps += other.bandwidth_ps;
+    compute_ps += other.compute_ps;
+    return *this;
+  }
 };
 
 // The time of a step's work at the full rates of the ceilings: without launches, and without the
@@ -33,6 +39,14 @@ struct Roofline {
   std::int64_t moving_ps = 0, computing_ps = 0;  // of all kernels
   StepTime bound;    // each kernel's larger time, by the ceiling that binds it
   StepTime growing;  // the time that twice the work would add to each kernel, likewise
+
+  Roofline& operator+=(const Roofline& other) {
+    moving_ps += other.moving_ps;
+    computing_ps += other.computing_ps;
+    bound += other.bound;
+    growing += other.growing;
+    return *this;
+  }
 };
 
 }  // namespace brrr::core

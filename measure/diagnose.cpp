@@ -47,27 +47,14 @@ Evidence gather(Device device, const std::function<void()>& step, const Diagnose
   require_device(device, "diagnose");
   constexpr int kSamples = 21;
   Evidence evidence{.device = device};
-  for (int i = 0; i < 2; ++i) step();
-  const std::int64_t replays = core::count_of_replays();
-  if (options.entry) {
-    evidence.mode = options.entry->mode;
-    evidence.cost = cost_of_replay(device, step, *options.entry);
-  } else {
-    evidence.cost = cost_of_step(device, step);
-  }
-  const bool replayed = core::count_of_replays() > replays;
-  if (replayed && !options.entry) {
-    evidence.further_problems.emplace_back(
-        "the step replays a compiled one: its entry (DiagnoseOptions::entry) is missing");
-  } else if (options.entry && !replayed) {
-    evidence.further_problems.emplace_back("the step did not replay the entry that was given");
-  }
+  for (int i = 0; i < 2; ++i) step();  // a compiled step is captured in the second call
+  evidence.cost = cost_of_step(device, step);
+  evidence.mode = mode_of(evidence.cost);
   if (device.is_cuda()) evidence.gpu = gpu_state(device);
   const auto [timing, calls] =
       time_both(synchronized_batch(device, step), small_calls(device), options.sampling);
   evidence.step = timing;
-  if (!options.entry)
-    predict_at(host_slowdown(calls, *graph::ceilings_of(device)), device, evidence.cost);
+  predict_at(host_slowdown(calls, *graph::ceilings_of(device)), device, evidence.cost);
   time_device(device, step, kSamples, evidence);
   evidence.drift = ceilings_drift(device);
   if (device.is_cuda()) evidence.gpu = worse_of(*evidence.gpu, gpu_state(device));

@@ -117,8 +117,6 @@ struct Diagnosis {
 };
 
 struct DiagnoseOptions {
-  // Required for a verdict if the step replays a compiled step with arguments: that step's entry.
-  std::optional<CompiledEntry> entry = {};
   const Timeline* timeline = nullptr;
   std::vector<Alternative> alternatives = {};
   Sampling sampling = {};
@@ -134,12 +132,8 @@ Diagnosis diagnose(Device device, const std::function<void()>& step,
 // Of a compiled step without arguments.
 template <class F>
 requires std::invocable<F&> Diagnosis diagnose(Device device, Compiled<F>& step,
-                                               DiagnoseOptions options = {}) {
-  for (int i = 0; i < 2; ++i) step();  // the second one is captured
-  const CompileReport report = step.report();
-  if (!report.entries.empty()) options.entry = report.entries.front();
-  const std::function<void()> call = [&step] { step(); };
-  return diagnose(device, call, options);
+                                               const DiagnoseOptions& options = {}) {
+  return diagnose(device, std::function<void()>([&step] { step(); }), options);
 }
 
 // Adds timings to evidence that has the step's time: on CUDA of the host and of queued steps, on

@@ -12,6 +12,7 @@
 #include "brrr/measure/nvtx.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/measure_library.h"
 
 namespace brrr::measure {
 namespace {
@@ -45,6 +46,7 @@ Device device_of(const Call& call) {
 
 // With BRRR_NVTX=1 ranges are pushed from the start of the process.
 const bool kRangesFromStart = [] {
+  measure_library_is_open = true;
   if (!wants_nvtx()) return false;
   if (!has_nvtx())
     std::fputs("brrr: BRRR_NVTX=1 has no effect: built without nvtx3/nvToolsExt.h\n", stderr);

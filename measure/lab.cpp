@@ -153,11 +153,7 @@ PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding, Rem
   result.bytes = static_cast<double>(cost.bytes);
   result.flops = static_cast<double>(cost.flops);
   result.kernels = cost.kernels;
-  if (!compiled) return result;
-  const std::vector<CompiledEntry> entries = compiled->report().entries;
-  if (entries.empty()) return result;
-  result.entry = entries.front();
-  result.kernels = device.is_cpu() ? result.entry->nodes : result.entry->launches;
+  if (!cost.replayed.empty()) result.entry = cost.replayed.front();
   return result;
 }
 

@@ -10,12 +10,14 @@
 #include "brrr/dispatch/observe.h"
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/host_recorder.h"
+#include "brrr/measure/replays.h"
 #include "brrr/tensor/allocator.h"
 
 namespace brrr::measure {
 namespace {
 
-class Adding : public Observer {
+// Adds up calls; what a compiled step calls to replay an entry apart, by the entry.
+class Adding : public Observer, public core::ReplayListener {
  public:
   explicit Adding(Device device) : device_(device), ceilings_(graph::ceilings_of(device)) {}
 
@@ -23,26 +25,44 @@ class Adding : public Observer {
     const bool works = does_work(call);
     const graph::Work work = works ? graph::work_of(call, outputs) : graph::Work{};
     const std::lock_guard lock(mutex_);
-    calls.views += !works;
+    calls_.views += !works;
     if (!works) return;
     sum += work;
-    ++calls.kernels;
-    calls.products += work.product_flops > 0;
+    ++calls_.kernels;
+    calls_.products += work.product_flops > 0;
     works_.push_back(work);
   }
+  void called(core::CompiledStep&) override {
+    const std::lock_guard lock(mutex_);
+    before_.push_back({calls_, works_.size()});
+  }
+  void returned(core::CompiledStep& step, int entry) override {
+    const std::lock_guard lock(mutex_);
+    const auto [calls, works] = before_.back();
+    before_.pop_back();
+    if (entry < 0) return;  // its calls are eager ones
+    entries_.push_back({&step, entry});
+    calls_ = calls;
+    works_.resize(works);
+  }
+
+  // The calls outside of replays.
+  const EagerCalls& calls() const { return calls_; }
+  bool replays() const { return !entries_.empty(); }
 
   // Predicts the step. `memory`: the bytes that the step accesses.
   void predict(std::int64_t memory, StepCost& cost) const {
     const graph::Ceilings ceilings = ceilings_->for_kernels_over(memory);
     const graph::Ceilings full = ceilings.at_full_rates();
     for (const graph::Work& work : works_) {
-      cost.on_device += graph::time_of(work, ceilings, 0);
+      cost.eager_on_device += graph::time_of(work, ceilings, 0);
       graph::add_to(cost.roofline, work, ceilings, full);
     }
     for (const graph::Work& work : works_)
       cost.product_flops[static_cast<std::size_t>(work.type)] += work.product_flops;
     cost.calibrated = ceilings_->calibrated();
     cost.why_defaults = ceilings_->why_defaults;
+    for (const ReplayedEntry& each : entries_) add_entry(each, cost);
     predict_at(cost.host_slowdown, device_, cost);
     cost.predicted = cost.predicted_at_timed_speed;
   }
@@ -51,12 +71,27 @@ class Adding : public Observer {
   double host_slowdown() const { return measure::host_slowdown(device_, *ceilings_); }
 
   Cost sum;
-  EagerCalls calls;
 
  private:
+  void add_entry(const ReplayedEntry& each, StepCost& cost) const {
+    const CompiledEntry& entry = cost.replayed.emplace_back(each.report());
+    cost.kernels += device_.is_cpu() ? entry.nodes : entry.launches;
+    cost.roofline += entry.roofline;
+    cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);
+    for (const LaunchCost& launch : each.launches()) {
+      const auto type = std::ranges::find(graph::kProductTypes, launch.product);
+      if (type != graph::kProductTypes.end())
+        cost.product_flops[static_cast<std::size_t>(type - graph::kProductTypes.begin())] +=
+            launch.flops;
+    }
+  }
+
   Device device_;
   std::shared_ptr<const graph::Ceilings> ceilings_;
+  EagerCalls calls_;
   std::vector<graph::Work> works_;
+  std::vector<std::pair<EagerCalls, std::size_t>> before_;  // of compiled steps that are called
+  std::vector<ReplayedEntry> entries_;
   std::mutex mutex_;
 };
 
@@ -133,13 +168,18 @@ std::int64_t recorded_calls(Device device, const std::function<void()>& work) {
 void predict_at(double timed_slowdown, Device device, StepCost& cost) {
   cost.timed_slowdown = timed_slowdown;
   const graph::EagerTimes times = slowed(graph::ceilings_of(device)->eager, timed_slowdown, device);
-  cost.on_device.overhead_ps = cost.eager.kernels * times.queued_ps;
-  StepTime& predicted = cost.predicted_at_timed_speed;
-  predicted = cost.timed_on_device.value_or(cost.on_device);
-  predicted.overhead_ps = cost.on_device.overhead_ps;
+  StepTime eager = cost.timed_on_device.value_or(cost.eager_on_device);
+  eager.overhead_ps = cost.eager.kernels * times.queued_ps;
+  cost.on_device = cost.eager_on_device;
+  cost.on_device.overhead_ps = eager.overhead_ps;
   const std::int64_t host = cost.eager.ps(times);
-  const std::int64_t meanwhile = device.is_cpu() ? predicted.overhead_ps : predicted.ps();
-  if (meanwhile < host) predicted.overhead_ps += host - meanwhile;
+  const std::int64_t meanwhile = device.is_cpu() ? eager.overhead_ps : eager.ps();
+  if (meanwhile < host) eager.overhead_ps += host - meanwhile;
+  for (const CompiledEntry& entry : cost.replayed) {
+    cost.on_device += entry.by_ceilings;
+    eager += entry.predicted;
+  }
+  cost.predicted_at_timed_speed = eager;
 }
 
 void predict_from(std::span<const LaunchCost> kernels, Device device, StepCost& cost) {
@@ -156,41 +196,36 @@ void predict_from(std::span<const LaunchCost> kernels, Device device, StepCost& 
   cost.predicted = cost.predicted_at_timed_speed;
 }
 
+Mode mode_of(const StepCost& cost) {
+  return cost.replayed.empty() ? Mode::eager : cost.replayed.front().mode;
+}
+
 StepCost cost_of_step(Device device, const std::function<void()>& step) {
   StepCost cost;
   Adding adding(device);
   const auto observed = [&] {
     const Observing observing(adding);
+    const ListeningToReplays listening(adding);
     step();
   };
   cost.host_slowdown = adding.host_slowdown();
   reset_peak_memory(device);
-  adding.calls.recorded = recorded_calls(device, [&] {
-    if (device.is_cpu()) {
-      observed();
-    } else {
-      const CudaLaunches launches = cuda_launches(observed);
-      cost.kernels = launches.all;
-      adding.calls.library = launches.library;
-    }
+  std::optional<CudaLaunches> launches;
+  const std::int64_t recorded = recorded_calls(device, [&] {
+    if (device.is_cpu()) return observed();
+    launches = cuda_launches(observed);
   });
-  if (device.is_cpu()) cost.kernels = adding.calls.kernels;
+  cost.eager = adding.calls();
+  cost.eager.recorded = recorded;
+  cost.kernels = cost.eager.kernels;
+  // A replay launches copies as well; calls beside it are counted by what they compute.
+  if (launches && !adding.replays()) {
+    cost.kernels = launches->all;
+    cost.eager.library = launches->library;
+  }
   cost.peak_bytes = memory_stats(device).peak;
   cost += adding.sum;
-  cost.eager = adding.calls;
   adding.predict(cost.peak_bytes, cost);
-  return cost;
-}
-
-StepCost cost_of_replay(Device device, const std::function<void()>& step,
-                        const CompiledEntry& entry) {
-  StepCost cost = cost_of_step(device, step);
-  cost.kernels = device.is_cpu() ? entry.nodes : entry.launches;
-  cost.predicted = cost.predicted_at_timed_speed = entry.predicted;
-  cost.on_device = entry.by_ceilings;
-  cost.roofline = entry.roofline;
-  cost.calibrated = entry.calibrated;
-  cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);
   return cost;
 }
 

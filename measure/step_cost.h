@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <brrr/dispatch/cost.h>
 #include <brrr/graph/ceilings.h>
@@ -21,9 +22,10 @@ namespace brrr::measure {
 using ProductFlops = std::array<std::int64_t, graph::kProductTypes.size()>;
 
 struct StepCost : core::Cost {
-  std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
-  std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
-  EagerCalls eager;             // of an eager step
+  std::vector<CompiledEntry> replayed;  // entries of compiled steps, in order
+  std::int64_t kernels = 0;             // launches on CUDA, op calls with a kernel on the CPU
+  std::int64_t peak_bytes = 0;          // of all live memory, allocated before the step or in it
+  EagerCalls eager;                     // outside of replays
   // Made before the step is timed. An eager step is predicted at the host's speed at that time: a
   // probe measures the host's slowdown since the calibration.
   double host_slowdown = 1;
@@ -31,7 +33,8 @@ struct StepCost : core::Cost {
   // The same for the host's speed while the step was timed (`predict_at`).
   double timed_slowdown = 1;
   core::StepTime predicted_at_timed_speed;
-  core::StepTime on_device;  // by ceilings: GPU time if the GPU never waits for the host
+  core::StepTime on_device;        // by ceilings: GPU time if the GPU never waits for the host
+  core::StepTime eager_on_device;  // the part of it outside of replays
   std::optional<core::StepTime> timed_on_device = {};  // the same of an eager step, by predict_from
   core::Roofline roofline;
   // Where calls state the type: not of fused kernels.
@@ -40,7 +43,11 @@ struct StepCost : core::Cost {
   std::string why_defaults = {};  // of ceilings that are not measured; empty: there is no file
 };
 
-// Runs the step once.
+// The mode of what the step replays; eager, if it replays nothing.
+Mode mode_of(const StepCost& cost);
+
+// Runs the step once. What it replays is costed by the entries of its compiled steps, all else call
+// by call.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
 // Predicts an eager step again, for the host's slowdown while it was timed. `predicted` is kept.
@@ -48,10 +55,6 @@ void predict_at(double timed_slowdown, Device device, StepCost& cost);
 
 // Predicts an eager step again, from the kernels of its replay in graph mode, which are the same.
 void predict_from(std::span<const core::LaunchCost> kernels, Device device, StepCost& cost);
-
-// The cost of a step whose kernels a compiled entry replays. Runs it once.
-StepCost cost_of_replay(Device device, const std::function<void()>& step,
-                        const CompiledEntry& entry);
 
 // The share of a step's time that its kernels take on the CPU, by the host's clock around each
 // kernel. Each sample runs `calls` steps with that clock, and as many without it.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/measure/step.h"
 #include "brrr/measure/step_cost.h"
 #include "brrr/measure/sweep_steps.h"
 #include "brrr/nn/optim/optimizer.h"
@@ -23,10 +24,6 @@ namespace {
 
 constexpr std::array kModes = {Mode::eager, Mode::graph, Mode::fused};
 constexpr int kLosses = 4;
-
-const char* name_of(Mode mode) {
-  return mode == Mode::fused ? "fused" : mode == Mode::graph ? "graph" : "eager";
-}
 
 double seconds(const core::StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
 
@@ -54,9 +51,7 @@ class Trained {
   StepCost cost(Device device) {
     const std::function<void()> once = [this] { step(); };
     step_.measure_kernels();
-    const CompileReport report = step_.report();
-    return report.entries.empty() ? cost_of_step(device, once)
-                                  : cost_of_replay(device, once, report.entries.front());
+    return cost_of_step(device, once);
   }
 
  private:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/measure_library.h"
 
 namespace brrr {
 namespace {
@@ -98,11 +99,11 @@ bool add_environment_check(void (*check)()) {
 
 void require_valid_environment() {
   static const bool valid = [] {
+    open_measure_library();  // which may add checks
     setting_of("BRRR_ALLOCATOR", {"passthrough", "caching"});
     setting_of("BRRR_CACHE", {"on", "off"});
     setting_of("BRRR_ISA", {"baseline", "v3"});
     setting_of("BRRR_MEASURE", {"on", "off"});
-    setting_of("BRRR_NVTX", {"0", "1"});
     count_setting("BRRR_THREADS", 1, std::numeric_limits<int>::max());
     positive_setting("BRRR_COMPILE_SECONDS", 1);
     for (void (*check)() : checks()) check();

@@ -5,9 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "brrr/measure/compare_text.h"
+#include "brrr/measure/verdict_text.h"
 #include "cli/json_output.h"
 #include "cli/trace.h"
-#include "cli/verdict_text.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/json_schema.h"
 #include "tests/harness/source_tree.h"
@@ -53,15 +54,14 @@ measure::Evidence evidence() {
   return e;
 }
 
-Comparison comparison_of(const measure::Evidence& e,
-                         std::optional<measure::Timeline> timeline = {}) {
-  Comparison result;
-  Side side;
-  side.options.toy.model = "mlp";
-  side.options.toy.batch = 8;
-  side.options.toy.width = 16;
-  side.options.toy.layers = 2;
-  side.options.toy.device = e.device;
+measure::Comparison comparison_of(const measure::Evidence& e,
+                                  std::optional<measure::Timeline> timeline = {}) {
+  measure::Comparison result;
+  result.name = "mlp";
+  result.device = e.device;
+  result.facts = {{"batch", std::int64_t{8}}, {"tf32", false}, {"dtype", std::string("f32")}};
+  measure::Side side;
+  side.name = "eager";
   side.losses = {1, 0.5};
   side.step = e.step;
   side.cost = e.cost;
@@ -74,7 +74,7 @@ Comparison comparison_of(const measure::Evidence& e,
 }
 
 // The only row, without a verdict and with this among its problems.
-Json refused(const Comparison& comparison, const std::string& problem) {
+Json refused(const measure::Comparison& comparison, const std::string& problem) {
   const Json document = checked(to_json(comparison, {}), "compare.json");
   const Json& row = document["rows"][0];
   CHECK(document["verdict"].is_null());
@@ -180,7 +180,7 @@ TEST_CASE("idle time of a step that recording slowed is by timings") {
   measure::Timeline slowed = timeline_of("CUPTI 13.0", {});
   slowed.traced = timing(160);
   measure::add_timeline(slowed, e);
-  const Comparison comparison = comparison_of(e, slowed);
+  const measure::Comparison comparison = comparison_of(e, slowed);
   const Json row = checked(to_json(comparison, {}), "compare.json")["rows"][0];
   CHECK(row["idle_by_cause"].is_null());
   double sum = 0;
@@ -202,7 +202,7 @@ TEST_CASE("a trace of a disturbed card, and one without steps, are valid") {
 }
 
 TEST_CASE("losses and readings that are not finite are null") {
-  Comparison diverged = comparison_of(evidence());
+  measure::Comparison diverged = comparison_of(evidence());
   diverged.sides[0].losses = {1, std::nan(""), std::numeric_limits<double>::infinity()};
   diverged.divergence = 1;
   const Json document = checked(to_json(diverged, {}), "compare.json");

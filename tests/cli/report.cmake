@@ -88,7 +88,7 @@ call(0 ${mlp} --remat all --report ${WORK}/modes.html)
 expect_in("${out}" "\nreport           ${WORK}/modes.html, ${WORK}/modes.json\n" "fused full")
 check_page(modes)
 file(READ ${WORK}/modes.html page)
-expect_in("${page}" "<h1>mlp: batch 8, width 16, 3 layers, f32 on cpu</h1>" "<dt>date</dt><dd>20"
+expect_in("${page}" "<h1>mlp: batch 8, width 16, 3 layers, f32 on cpu, adam</h1>" "<dt>date</dt><dd>20"
   "<dd>brrr compare mlp --device cpu --batch 8 " "predicted before" "Time of a step by mode"
   "Roofline of a fused full step" "Planned memory over a graph step"
   "defaults, not measured" "<code>modes.json</code>" "Verdict</h2>" "No verdict: default ceilings"

@@ -59,8 +59,9 @@ else()
     -DCMAKE_INSTALL_LIBDIR=${LIBDIR})
 endif()
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/build ${settings})
-run(${CMAKE_COMMAND} --build ${WORK}/build --target consumer names)
+run(${CMAKE_COMMAND} --build ${WORK}/build --target consumer measured names)
 run(${WORK}/build/consumer)
+run(${WORK}/build/measured)
 run(${WORK}/build/names)
 
 if(WAY STREQUAL "subdirectory")  # an archive

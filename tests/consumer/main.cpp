@@ -1,6 +1,5 @@
 // A minimal program of another project that uses brrr; exits with 1 if the result is wrong.
 #include <brrr/brrr.h>
-#include <brrr/measure/diagnose.h>
 
 #include <cstdio>
 
@@ -21,7 +20,5 @@ int main() {
   double replayed = 0;
   for (int i = 0; i < 3; ++i) replayed = brrr::item(step(x));
   std::printf("the sum, replayed = %g\n", replayed);
-  if (total != 15)
-    std::puts(to_string(brrr::measure::diagnose(brrr::Device::cpu(), [&] { step(x); })).c_str());
   return total == 15 && slope == 10 && replayed == 15 ? 0 : 1;
 }

@@ -62,11 +62,8 @@ TEST_CASE("a replayed step of tiny kernels waits less for the host than an eager
   };
   auto step = compile(chain);
   for (int i = 0; i < 2; ++i) step();
-  measure::DiagnoseOptions options;
-  options.entry = step.report().entries.front();
   const Evidence eager = measure::gather(testing::kGpu, [&] { chain(); }),
-                 replayed = measure::gather(
-                     testing::kGpu, [&] { step(); }, options);
+                 replayed = measure::gather(testing::kGpu, [&] { step(); });
   CHECK(replayed.further_problems.empty());
   CHECK(measure::shares_of(replayed).idle < measure::shares_of(eager).idle);
   CHECK(measure::shares_of(replayed).largest() == Regime::overhead);

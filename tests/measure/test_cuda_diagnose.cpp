@@ -55,13 +55,12 @@ TEST_CASE("a replay on CUDA is diagnosed by its entry", "[diagnose][compile]") {
       return ends;
     });
     for (int i = 0; i < 2; ++i) step();
-    measure::DiagnoseOptions options = kQuick;
-    options.entry = step.report().entries.front();
-    CHECK(options.entry->lanes == 4);
+    const CompiledEntry entry = step.report().entries.front();
+    CHECK(entry.lanes == 4);
     const Evidence e = measure::gather(
-        cuda(0), [&] { step(); }, options);
+        cuda(0), [&] { step(); }, kQuick);
     CHECK(e.mode == Mode::graph);
-    CHECK(e.cost.kernels == options.entry->launches);
+    CHECK(e.cost.kernels == entry.launches);
     CHECK(e.further_problems.empty());
     // All of the work at full rates, and what the longest chain grows by.
     const Roofline& roofline = e.cost.roofline;

@@ -439,34 +439,57 @@ TEST_CASE("a compiled step is diagnosed by its entry", "[diagnose][compile]") {
   for (const Mode mode : {Mode::graph, Mode::fused}) {
     auto step = compile([&] { return mean(square(matmul(a, a) * 2.0 + 1.0), 1); }, {.mode = mode});
     const Diagnosis d = measure::diagnose(cpu, step, kQuick);
-    CHECK_FALSE(has_problem(d, "entry"));
     CHECK(d.bytes.rate > 0);
-    measure::DiagnoseOptions options = kQuick;
-    options.entry = step.report().entries.front();
-    CHECK(options.entry->mode == mode);
+    const CompiledEntry entry = step.report().entries.front();
+    CHECK(entry.mode == mode);
     const Evidence e = measure::gather(
-        cpu, [&] { step(); }, options);
+        cpu, [&] { step(); }, kQuick);
     CHECK(e.mode == mode);
-    CHECK(e.cost.kernels == options.entry->nodes);
-    CHECK(e.cost.predicted.ps() == options.entry->predicted.ps());
+    CHECK(e.cost.kernels == entry.nodes);
+    CHECK(e.cost.predicted.ps() == entry.predicted.ps());
+    CHECK(e.cost.predicted_at_timed_speed.ps() == entry.predicted.ps());
     CHECK(e.cost.roofline.bound.ps() > 0);
     CHECK(e.cost.roofline.growing.ps() <= e.cost.predicted.ps());
     CHECK(measure::shares_of(e).sum() == Approx(1));
-    // Without the entry the kernels' costs are not known.
-    CHECK(has_problem(measure::diagnose(
-                          cpu, [&] { step(); }, kQuick),
-                      "its entry"));
-    CHECK(has_problem(measure::diagnose(
-                          cpu, [&] { relu(a); }, options),
-                      "did not replay"));
   }
+}
+
+TEST_CASE("a step of several compiled ones and of eager calls costs what its parts cost",
+          "[diagnose][compile]") {
+  const Tensor a = rand({32, 32});
+  auto first = compile([&] { return matmul(a, a) * 2.0; });
+  auto second = compile([&] { return relu(a) + 1.0; }, {.mode = Mode::fused});
+  const auto step = [&] {
+    first();
+    second();
+    tanh(a);
+    second();
+  };
+  const Evidence e = measure::gather(cpu, step, kQuick);
+  const measure::StepCost eager = measure::cost_of_step(cpu, [&] { tanh(a); });
+  const CompiledEntry of_first = first.report().entries.front(),
+                      of_second = second.report().entries.front();
+  CHECK(e.mode == Mode::graph);
+  REQUIRE(e.cost.replayed.size() == 3);
+  CHECK(e.cost.kernels == of_first.nodes + 2 * of_second.nodes + 1);
+  CHECK(e.cost.eager.kernels == 1);
+  CHECK(e.cost.predicted.ps() > of_first.predicted.ps() + 2 * of_second.predicted.ps());
+  CHECK(e.cost.on_device.ps() > of_first.by_ceilings.ps() + 2 * of_second.by_ceilings.ps());
+  CHECK(e.cost.roofline.bound.ps() > eager.roofline.bound.ps());
+  CHECK(measure::shares_of(e).sum() == Approx(1));
+  // Calls of a step that runs eagerly are eager ones.
+  auto refused = compile([](const Tensor& x) { return exp(x); },
+                         {.most_entries = 1, .fallback = OnFallback::ignore});
+  refused(a);
+  const measure::StepCost fallen = measure::cost_of_step(cpu, [&] { refused(reshape(a, {1024})); });
+  CHECK(fallen.replayed.empty());
+  CHECK(fallen.eager.kernels == 1);
 }
 
 TEST_CASE("a compiled step in eager mode is diagnosed as any callable", "[diagnose][compile]") {
   const Tensor a = rand({32, 32});
   auto step = compile([&] { return relu(a); }, {.mode = Mode::eager});
-  const Diagnosis d = measure::diagnose(cpu, step, kQuick);
-  CHECK_FALSE(has_problem(d, "entry"));
+  CHECK(measure::diagnose(cpu, step, kQuick).bytes.rate > 0);
 }
 
 TEST_CASE("diagnose refuses what it cannot measure", "[diagnose]") {
@@ -504,7 +527,6 @@ TEST_CASE("a training step of one's own is diagnosed", "[diagnose][compile]") {
     optimizer.step();
   });
   const Diagnosis found = measure::diagnose(cpu, step, kQuick);
-  CHECK_FALSE(has_problem(found, "entry"));
   CHECK_THAT(measure::to_string(found),
              Catch::Contains(found.regime ? "% overhead" : "no verdict: "));
   CHECK(found.advice.empty() == !found.regime);

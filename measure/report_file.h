@@ -9,7 +9,7 @@
 #include <brrr/measure/machine.h>
 #include <brrr/tensor/device.h>
 
-namespace brrr::cli {
+namespace brrr::measure {
 
 struct ReportFiles {
   std::string html, json;  // empty: no report was asked for
@@ -18,21 +18,20 @@ struct ReportFiles {
   bool wanted() const { return !html.empty(); }
   // Throws if one of the files cannot be written. Call before long work.
   void require_writable() const;
-  void write(const measure::Report& report, const std::string& document) const;
+  void write(const Report& report, const std::string& document) const;
 };
 
 // A line that says where the report was written.
 std::string written_text(const ReportFiles& files);
 
 // The facts at the head of a report: command, date, machine, ceilings.
-std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
-                                                              Device device,
+std::vector<std::pair<std::string, std::string>> report_facts(const Machine& machine, Device device,
                                                               const std::string& command);
 
 // A line of a command's text as a paragraph.
-measure::Text paragraph(std::string line, measure::Text::Tone tone = measure::Text::Tone::plain);
+Text paragraph(std::string line, Text::Tone tone = Text::Tone::plain);
 
 // The command line, as a shell would read it.
 std::string command_text(int argc, const char* const* argv);
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

@@ -3,18 +3,18 @@
 
 #include <string>
 
-#include "cli/compare.h"
+#include <brrr/measure/compare.h>
 #include <brrr/measure/html_report.h>
 
-namespace brrr::cli {
+namespace brrr::measure {
 
 // "oooooooo====########": a character for each twentieth of the step.
-std::string bar_of(const measure::Shares& shares);
+std::string bar_of(const Shares& shares);
 // After the table of times.
 std::string verdict_text(const Comparison& comparison);
 // Idle time by cause: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".
-std::string idle_text(const measure::Occupancy& occupancy);
+std::string idle_text(const Occupancy& occupancy);
 // The same for a report.
-measure::Section verdict_section(const Comparison& comparison);
+Section verdict_section(const Comparison& comparison);
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

@@ -4,17 +4,17 @@
 
 #include <string>
 
-#include "cli/compare.h"
+#include <brrr/measure/compare.h>
 #include <brrr/measure/html_report.h>
 #include <brrr/measure/machine.h>
 
-namespace brrr::cli {
+namespace brrr::measure {
 
-measure::Report compare_report(const Comparison& comparison, const measure::Machine& machine,
-                               const std::string& command);
+Report compare_report(const Comparison& comparison, const Machine& machine,
+                      const std::string& command);
 
 // Live bytes over a step, of several policies, in at most some hundred points each: the largest
 // value of each stretch. For brrr explain --svg as well.
-measure::LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes>>& policies);
+LinePlot memory_plot(const std::vector<std::pair<std::string, core::LiveBytes>>& policies);
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

@@ -1,4 +1,4 @@
-#include "cli/compare_report.h"
+#include "brrr/measure/compare_report.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,18 +9,15 @@
 #include <tuple>
 
 #include "brrr/graph/ceilings.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/compare_text.h"
+#include "brrr/measure/report_file.h"
+#include "brrr/measure/text.h"
 #include "brrr/measure/timeline_plot.h"
-#include "cli/report_file.h"
-#include "cli/text_output.h"
-#include "cli/verdict_text.h"
+#include "brrr/measure/verdict_text.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 namespace {
-
-using measure::Figure;
-using measure::number_text;
-using measure::Section;
-using measure::Text;
 
 double microseconds(std::int64_t picoseconds) { return static_cast<double>(picoseconds) * 1e-6; }
 double measured_us(const Side& side) { return side.step->median * 1e6; }
@@ -101,15 +98,14 @@ std::string share_of_ceiling(const Side& side, const Kernels& kernels) {
   return fmt::format("{:.0f} %", 100 * least / kernels.each());
 }
 
-measure::Table kernels_table(const Side& side) {
+Table kernels_table(const Side& side) {
   constexpr std::size_t kRows = 24;
   const std::vector<Kernels> kernels = grouped(side);
   const double all = total_seconds(kernels);
-  measure::Table table{
-      fmt::format("Kernels of a {} step; times are {}", name_of(side), source_of_times(side)),
-      {"kernel", "result", "launches", "Mflop each", "moved each", "us in all", "us predicted",
-       "share", "of ceiling", "bound by"},
-      {}};
+  Table table{fmt::format("Kernels of a {} step; times are {}", side.name, source_of_times(side)),
+              {"kernel", "result", "launches", "Mflop each", "moved each", "us in all",
+               "us predicted", "share", "of ceiling", "bound by"},
+              {}};
   const auto row = [&](std::vector<std::string> cells, double seconds, std::int64_t predicted_ps,
                        const std::string& of_ceiling, const char* bound) {
     cells.insert(cells.end(), {number_text(seconds * 1e6), number_text(microseconds(predicted_ps)),
@@ -148,10 +144,10 @@ double bandwidth_of(const std::vector<LaunchCost>& launches) {
   return bandwidth;
 }
 
-measure::RooflinePlot roofline_of(const Side& side) {
-  const auto ceilings = graph::ceilings_of(side.options.toy.device);
-  measure::RooflinePlot plot{
-      .title = fmt::format("Roofline of a {} step", name_of(side)),
+RooflinePlot roofline_of(const Side& side, Device device) {
+  const auto ceilings = graph::ceilings_of(device);
+  RooflinePlot plot{
+      .title = fmt::format("Roofline of a {} step", side.name),
       .description = fmt::format("Times are {}; the area of a point is its share of all kernels'.",
                                  source_of_times(side))};
   const double bandwidth = bandwidth_of(side.launches),
@@ -205,9 +201,9 @@ Section summary_section(const Comparison& comparison) {
     section.blocks.emplace_back(
         Text{"Losses: " + line + ".", right ? Text::Tone::plain : Text::Tone::warning});
   std::vector<std::vector<std::string>> rows = comparison_table(comparison);
-  measure::Table table{"A step in each mode; predictions were made before any step was timed",
-                       std::move(rows.front()),
-                       {}};
+  Table table{"A step in each mode; predictions were made before any step was timed",
+              std::move(rows.front()),
+              {}};
   table.columns.front() = "mode";
   table.rows.assign(std::make_move_iterator(rows.begin() + 1), std::make_move_iterator(rows.end()));
   section.blocks.emplace_back(std::move(table));
@@ -229,24 +225,23 @@ std::string times_caption(const Comparison& comparison) {
       "{} is fastest, {:.2f} times as fast as eager. The predictions, {}, are off by at most "
       "{:.0f} % "
       "({}).",
-      name_of(fastest), comparison.speed_up(fastest), origin_text(*worst), 100 * error(*worst),
-      name_of(*worst));
+      fastest.name, comparison.speed_up(fastest), origin_text(*worst), 100 * error(*worst),
+      worst->name);
 }
 
 Section costs_section(const Comparison& comparison) {
-  measure::BarPlot plot{.title = "Time of a step by mode",
-                        .description = "Measured beside predicted.",
-                        .unit = "us",
-                        .measures = {"measured, median", "predicted before"}};
+  BarPlot plot{.title = "Time of a step by mode",
+               .description = "Measured beside predicted.",
+               .unit = "us",
+               .measures = {"measured, median", "predicted before"}};
   for (const Side& side : comparison.sides)
-    plot.groups.push_back({name_of(side), {measured_us(side), predicted_us(side)}});
-  measure::BarPlot memory{.title = "Peak memory of a step by mode",
-                          .description = "All live tensors, parameters among them.",
-                          .unit = "MiB",
-                          .measures = {"measured"}};
+    plot.groups.push_back({side.name, {measured_us(side), predicted_us(side)}});
+  BarPlot memory{.title = "Peak memory of a step by mode",
+                 .description = "All live tensors, parameters among them.",
+                 .unit = "MiB",
+                 .measures = {"measured"}};
   for (const Side& side : comparison.sides) {
-    memory.groups.push_back(
-        {name_of(side), {static_cast<double>(side.cost->peak_bytes) / (1 << 20)}});
+    memory.groups.push_back({side.name, {static_cast<double>(side.cost->peak_bytes) / (1 << 20)}});
   }
   return {.title = "Time and memory of a step",
           .blocks = {Figure{std::move(plot), times_caption(comparison)},
@@ -257,13 +252,14 @@ Section costs_section(const Comparison& comparison) {
 
 Section kernels_section(const Comparison& comparison) {
   Section section{.title = "Kernels"};
-  std::vector<measure::Table> tables;
+  std::vector<Table> tables;
   for (const Side& side : comparison.sides) {
     if (side.launches.empty()) continue;
-    section.blocks.emplace_back(Figure{roofline_of(side), roofline_caption(side)});
+    section.blocks.emplace_back(
+        Figure{roofline_of(side, comparison.device), roofline_caption(side)});
     tables.push_back(kernels_table(side));
   }
-  for (measure::Table& table : tables) section.blocks.emplace_back(std::move(table));
+  for (Table& table : tables) section.blocks.emplace_back(std::move(table));
   return section;
 }
 
@@ -272,14 +268,14 @@ Section timelines_section(const Comparison& comparison) {
   Section section{.title = "Recorded steps"};
   for (const Side& side : comparison.sides) {
     if (!side.timeline) continue;
-    const measure::Timeline& timeline = *side.timeline;
+    const Timeline& timeline = *side.timeline;
     std::string caption = fmt::format("By {}; recording makes a step {:.1f} % longer.",
                                       timeline.source, 100 * timeline.perturbation());
     for (const std::string& each : timeline.missing) caption += " Missing: " + each + ".";
     section.blocks.emplace_back(
-        Figure{measure::lane_plot(timeline, fmt::format("One step, {}", name_of(side))), caption});
-    if (side.options.mode != Mode::eager) continue;  // a replay has no ops to sample after
-    if (auto memory = measure::memory_plot(timeline, "Memory during an eager step, measured")) {
+        Figure{lane_plot(timeline, fmt::format("One step, {}", side.name)), caption});
+    if (side.mode != Mode::eager) continue;  // a replay has no ops to sample after
+    if (auto memory = memory_plot(timeline, "Memory during an eager step, measured")) {
       section.blocks.emplace_back(
           Figure{*std::move(memory), "All live tensors of the training, after each op."});
     }
@@ -294,16 +290,16 @@ Section memory_section(const Comparison& comparison) {
     std::vector<std::pair<std::string, LiveBytes>> policies;
     std::string caption;
     for (const Side& side : comparison.sides) {
-      if (side.options.mode != mode || !side.live || !side.compiled) continue;
-      policies.emplace_back(side.options.remat, *side.live);
+      if (side.mode != mode || !side.live || !side.compiled) continue;
+      policies.emplace_back(side.remat, *side.live);
       caption += fmt::format(
           "{}{}: {} planned in place of {}, {} calls recomputed", caption.empty() ? "" : "; ",
-          side.options.remat, bytes_text(static_cast<double>(side.compiled->arena_bytes)),
+          side.remat, bytes_text(static_cast<double>(side.compiled->arena_bytes)),
           bytes_text(static_cast<double>(side.compiled->arena_bytes_without_remat)),
           side.compiled->recomputed_calls);
     }
     if (policies.empty()) continue;
-    measure::LinePlot plot = memory_plot(policies);
+    LinePlot plot = memory_plot(policies);
     plot.title = fmt::format("Planned memory over a {} step", name_of(mode));
     section.blocks.emplace_back(Figure{std::move(plot), caption + "."});
   }
@@ -328,21 +324,20 @@ std::vector<std::pair<double, double>> curve_of(const std::vector<std::size_t>& 
 
 }  // namespace
 
-measure::LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes>>& policies) {
+LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes>>& policies) {
   std::size_t most = 0;
   for (const auto& [name, live] : policies)
     for (const std::size_t bytes : live.every_value_kept) most = std::max(most, bytes);
   constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
   const bool large = static_cast<double>(most) >= kMiB;
-  measure::LinePlot plot{
-      .title = "Planned memory over a step",
-      .description =
-          "Memory in use at each call of the step, with every value kept and with values "
-          "computed again.",
-      .x = {"calls of the step, %"},
-      .y = {large ? "MiB in use" : "KiB in use"},
-      .series = {},
-      .steps = true};
+  LinePlot plot{.title = "Planned memory over a step",
+                .description =
+                    "Memory in use at each call of the step, with every value kept and with values "
+                    "computed again.",
+                .x = {"calls of the step, %"},
+                .y = {large ? "MiB in use" : "KiB in use"},
+                .series = {},
+                .steps = true};
   const auto add = [&](const std::string& name, const std::vector<std::size_t>& live) {
     const std::size_t peak = live.empty() ? 0 : std::ranges::max(live);
     plot.series.push_back(
@@ -363,11 +358,12 @@ measure::LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes
   return plot;
 }
 
-measure::Report compare_report(const Comparison& comparison, const measure::Machine& machine,
-                               const std::string& command) {
-  const TrainOptions& options = comparison.sides.front().options;
-  measure::Report report{.title = fmt::format("{}: {}", options.toy.model, work_text(options)),
-                         .facts = report_facts(machine, options.toy.device, command)};
+Report compare_report(const Comparison& comparison, const Machine& machine,
+                      const std::string& command) {
+  Report report{.title = comparison.describes.empty()
+                             ? comparison.name
+                             : comparison.name + ": " + comparison.describes,
+                .facts = report_facts(machine, comparison.device, command)};
   for (Section (*const section)(const Comparison&) :
        {summary_section, verdict_section, costs_section, timelines_section, kernels_section,
         memory_section}) {
@@ -377,4 +373,4 @@ measure::Report compare_report(const Comparison& comparison, const measure::Mach
   return report;
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

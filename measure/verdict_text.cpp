@@ -1,5 +1,5 @@
 // The table of regimes, the verdict, and the lines on timelines and idle time of brrr compare.
-#include "cli/verdict_text.h"
+#include "brrr/measure/verdict_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,46 +9,42 @@
 #include <cmath>
 #include <functional>
 
-#include "cli/text_output.h"
-#include <brrr/measure/bench.h>
+#include "brrr/measure/bench.h"
+#include "brrr/measure/text.h"
 
-namespace brrr::cli {
-
-using measure::number_text;
+namespace brrr::measure {
 
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
-
-std::vector<std::string> row_of(const measure::ComparedMode& mode) {
-  const measure::Diagnosis& d = mode.diagnosis;
+std::vector<std::string> row_of(const ComparedMode& mode) {
+  const Diagnosis& d = mode.diagnosis;
   const bool mixed = d.shares && d.shares->mixed_with();
   std::vector<std::string> row = {mode.name, mixed ? "mixed" : d.regime ? name_of(*d.regime) : "-"};
   if (d.shares) {
-    row.insert(row.end(), {bar_of(*d.shares), percent(d.shares->overhead()),
-                           percent(d.shares->bandwidth), percent(d.shares->compute)});
+    row.insert(row.end(), {bar_of(*d.shares), percent_text(d.shares->overhead()),
+                           percent_text(d.shares->bandwidth), percent_text(d.shares->compute)});
   } else {
     row.insert(row.end(), 4, "-");
   }
-  row.insert(row.end(), {d.busy() ? percent(*d.busy()) : "-", number_text(d.flops.rate * 1e-9),
-                         percent(d.flops.share), number_text(d.bytes.rate * 1e-9),
-                         percent(d.bytes.share), fmt::format("{:+.0f} %", 100 * mode.error())});
+  row.insert(row.end(),
+             {d.busy() ? percent_text(*d.busy()) : "-", number_text(d.flops.rate * 1e-9),
+              percent_text(d.flops.share), number_text(d.bytes.rate * 1e-9),
+              percent_text(d.bytes.share), fmt::format("{:+.0f} %", 100 * mode.error())});
   return row;
 }
 
 // The names of the modes in the order of their times.
 template <class Time>
-std::string ordered(std::span<const measure::ComparedMode> modes, Time time) {
-  std::vector<const measure::ComparedMode*> sorted;
-  for (const measure::ComparedMode& mode : modes) sorted.push_back(&mode);
+std::string ordered(std::span<const ComparedMode> modes, Time time) {
+  std::vector<const ComparedMode*> sorted;
+  for (const ComparedMode& mode : modes) sorted.push_back(&mode);
   std::ranges::stable_sort(sorted, {}, [&](const auto* mode) { return time(*mode); });
   std::vector<std::string> names;
-  for (const measure::ComparedMode* mode : sorted) names.push_back(mode->name);
+  for (const ComparedMode* mode : sorted) names.push_back(mode->name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string order_text(std::span<const measure::ComparedMode> modes) {
-  using measure::ComparedMode;
+std::string order_text(std::span<const ComparedMode> modes) {
   const std::string predicted =
       ordered(modes, [](const ComparedMode& mode) { return mode.predicted.ps(); });
   const std::string measured =
@@ -61,22 +57,21 @@ std::string order_text(std::span<const measure::ComparedMode> modes) {
 
 }  // namespace
 
-std::string idle_text(const measure::Occupancy& occupancy) {
+std::string idle_text(const Occupancy& occupancy) {
   constexpr std::size_t kMostSources = 3;
   constexpr double kLeast = 0.005;
   std::vector<std::string> causes;
-  for (std::size_t i = 0; i < measure::kIdleCauses.size(); ++i) {
+  for (std::size_t i = 0; i < kIdleCauses.size(); ++i) {
     const double share = occupancy.share(occupancy.idle_ns[i]);
     if (share < kLeast) continue;
     std::vector<std::string> sources;
-    for (const measure::IdleSource& source : occupancy.sources) {
+    for (const IdleSource& source : occupancy.sources) {
       const double part = occupancy.share(source.ns);
-      if (source.cause != measure::IdleCause(i) || part < kLeast || sources.size() == kMostSources)
-        continue;
-      sources.push_back(fmt::format("{} {}", to_string(source), percent(part)));
+      if (source.cause != IdleCause(i) || part < kLeast || sources.size() == kMostSources) continue;
+      sources.push_back(fmt::format("{} {}", to_string(source), percent_text(part)));
     }
-    causes.push_back(fmt::format("{} {} ({})", measure::kIdleCauses[i], percent(share),
-                                 fmt::join(sources, ", ")));
+    causes.push_back(
+        fmt::format("{} {} ({})", kIdleCauses[i], percent_text(share), fmt::join(sources, ", ")));
   }
   return causes.empty() ? "none" : fmt::format("{}", fmt::join(causes, ", "));
 }
@@ -84,17 +79,17 @@ std::string idle_text(const measure::Occupancy& occupancy) {
 namespace {
 
 // "host 41 % by untraced timings (add (op) 20 %), divided as in recorded steps; recording made ..."
-std::string estimate_text(const measure::Diagnosis& d) {
+std::string estimate_text(const Diagnosis& d) {
   constexpr std::size_t kMostSources = 3;
   double all = 0;
   std::vector<std::string> sources;
-  for (const measure::IdleShare& each : d.idle_estimate) {
+  for (const IdleShare& each : d.idle_estimate) {
     all += each.share;
     if (sources.size() < kMostSources)
-      sources.push_back(fmt::format("{} {}", to_string(each.source), percent(each.share)));
+      sources.push_back(fmt::format("{} {}", to_string(each.source), percent_text(each.share)));
   }
   return fmt::format("host {} by untraced timings ({}), divided as in recorded steps; {}",
-                     percent(all), fmt::join(sources, ", "), d.unattributed);
+                     percent_text(all), fmt::join(sources, ", "), d.unattributed);
 }
 
 // A line for each mode whose idle time was attributed, and one for each reason why others' was not.
@@ -102,21 +97,21 @@ std::vector<std::string> idle_lines(const Comparison& comparison) {
   std::vector<std::string> lines;
   std::vector<std::pair<std::string, std::vector<std::string>>> unattributed;
   for (const Side& side : comparison.sides) {
-    const measure::Diagnosis& d = side.diagnosis;
+    const Diagnosis& d = side.diagnosis;
     if (d.occupancy) {
-      lines.push_back(fmt::format("{}: {}", name_of(side), idle_text(*d.occupancy)));
+      lines.push_back(fmt::format("{}: {}", side.name, idle_text(*d.occupancy)));
       continue;
     }
     if (!d.idle_estimate.empty()) {
-      lines.push_back(fmt::format("{}: {}", name_of(side), estimate_text(d)));
+      lines.push_back(fmt::format("{}: {}", side.name, estimate_text(d)));
       continue;
     }
     const auto reason =
         std::ranges::find(unattributed, d.unattributed, &decltype(unattributed)::value_type::first);
     if (reason != unattributed.end()) {
-      reason->second.push_back(name_of(side));
+      reason->second.push_back(side.name);
     } else {
-      unattributed.push_back({d.unattributed, {name_of(side)}});
+      unattributed.push_back({d.unattributed, {side.name}});
     }
   }
   for (const auto& [reason, modes] : unattributed)
@@ -127,11 +122,11 @@ std::vector<std::string> idle_lines(const Comparison& comparison) {
 // "3 steps of each mode, CUPTI 13.0; recording adds 14.0 % (eager), 11.7 % (graph)"
 std::string recording_text(const Comparison& comparison) {
   std::vector<std::string> costs;
-  const measure::Timeline* timeline = nullptr;
+  const Timeline* timeline = nullptr;
   for (const Side& side : comparison.sides) {
     if (!side.timeline) continue;
     timeline = &*side.timeline;
-    costs.push_back(fmt::format("{:.1f} % ({})", 100 * timeline->perturbation(), name_of(side)));
+    costs.push_back(fmt::format("{:.1f} % ({})", 100 * timeline->perturbation(), side.name));
   }
   if (!timeline) return {};
   return fmt::format("{} steps of each mode, by {}; recording adds {}", timeline->steps.size(),
@@ -143,30 +138,28 @@ std::vector<std::string> doubling_lines(const Comparison& comparison) {
   std::vector<std::string> lines;
   for (const Side& side : comparison.sides) {
     if (!side.doubling) continue;
-    lines.push_back(fmt::format("{}: {}: {}", name_of(side),
-                                side.diagnosis.regime ? measure::judgement_text(*side.doubling)
-                                                      : "there is no verdict to check",
-                                side.doubling->text));
+    lines.push_back(fmt::format(
+        "{}: {}: {}", side.name,
+        side.diagnosis.regime ? judgement_text(*side.doubling) : "there is no verdict to check",
+        side.doubling->text));
   }
   return lines;
 }
 
 // The idle sources of all modes.
-measure::Table idle_table(const Comparison& comparison) {
+Table idle_table(const Comparison& comparison) {
   constexpr std::size_t kRows = 8;
-  measure::Table table{
-      .caption = "Who caused the device's idle time, in recorded steps",
-      .columns = {"mode", "cause", "source", "of the step", "us a step", "gaps a step"},
-      .rows = {}};
+  Table table{.caption = "Who caused the device's idle time, in recorded steps",
+              .columns = {"mode", "cause", "source", "of the step", "us a step", "gaps a step"},
+              .rows = {}};
   for (const Side& side : comparison.sides) {
     if (!side.diagnosis.occupancy) continue;
-    const measure::Occupancy& occupancy = *side.diagnosis.occupancy;
+    const Occupancy& occupancy = *side.diagnosis.occupancy;
     const double steps = static_cast<double>(std::max<std::size_t>(occupancy.steps, 1));
     for (std::size_t i = 0; i < std::min(kRows, occupancy.sources.size()); ++i) {
-      const measure::IdleSource& source = occupancy.sources[i];
-      table.rows.push_back({name_of(side),
-                            measure::kIdleCauses[static_cast<std::size_t>(source.cause)],
-                            to_string(source), percent(occupancy.share(source.ns)),
+      const IdleSource& source = occupancy.sources[i];
+      table.rows.push_back({side.name, kIdleCauses[static_cast<std::size_t>(source.cause)],
+                            to_string(source), percent_text(occupancy.share(source.ns)),
                             number_text(static_cast<double>(source.ns) * 1e-3 / steps),
                             number_text(static_cast<double>(source.gaps) / steps)});
     }
@@ -221,7 +214,7 @@ std::vector<std::string> problems_of(const Comparison& comparison) {
       SameProblem& into = same != merged.end() ? *same : merged.emplace_back(one);
       for (std::size_t i = 0; i < one.numbers.size(); ++i)
         widen(into.numbers[i], one.numbers[i].first);
-      into.modes.push_back(name_of(side));
+      into.modes.push_back(side.name);
     }
   }
   std::ranges::stable_sort(merged, std::ranges::greater(),
@@ -236,7 +229,7 @@ std::vector<std::string> problems_of(const Comparison& comparison) {
 }
 
 std::vector<std::string> columns_of(const Comparison& comparison) {
-  const bool on_cpu = comparison.sides.front().options.toy.device.is_cpu();
+  const bool on_cpu = comparison.device.is_cpu();
   return {"",
           "regime",
           "shares",
@@ -253,7 +246,7 @@ std::vector<std::string> columns_of(const Comparison& comparison) {
 
 }  // namespace
 
-std::string bar_of(const measure::Shares& shares) {
+std::string bar_of(const Shares& shares) {
   constexpr double kWidth = 20;
   const auto cells = [](double share) {
     return static_cast<std::size_t>(std::lround(kWidth * std::clamp(share, 0.0, 1.0)));
@@ -267,8 +260,8 @@ std::string bar_of(const measure::Shares& shares) {
 
 std::string verdict_text(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows = {columns_of(comparison)};
-  const std::vector<measure::ComparedMode> modes = modes_of(comparison);
-  for (const measure::ComparedMode& mode : modes) rows.push_back(row_of(mode));
+  const std::vector<ComparedMode> modes = comparison.modes();
+  for (const ComparedMode& mode : modes) rows.push_back(row_of(mode));
   std::string text;
   for (const std::string& row : aligned(rows)) text += row + "\n";
   text += "shares: o overhead, = bandwidth, # compute; prediction: its error\n";
@@ -280,44 +273,43 @@ std::string verdict_text(const Comparison& comparison) {
   for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
     line(text, "not checked", what);
   for (const std::string& problem : problems_of(comparison)) line(text, "no verdict", problem);
-  const std::string verdict = measure::verdict_on(modes);
+  const std::string verdict = verdict_on(modes);
   if (!verdict.empty()) line(text, "verdict", verdict);
   return text;
 }
 
-measure::Section verdict_section(const Comparison& comparison) {
+Section verdict_section(const Comparison& comparison) {
   constexpr std::ptrdiff_t kBar = 2;  // the column of bars, for terminals
-  const std::vector<measure::ComparedMode> modes = modes_of(comparison);
-  measure::Section section{.title = "Verdict"};
-  std::string verdict = measure::verdict_on(modes);
-  if (!verdict.empty()) section.blocks.emplace_back(measure::Text{verdict + "."});
+  const std::vector<ComparedMode> modes = comparison.modes();
+  Section section{.title = "Verdict"};
+  std::string verdict = verdict_on(modes);
+  if (!verdict.empty()) section.blocks.emplace_back(Text{verdict + "."});
   for (const std::string& problem : problems_of(comparison))
-    section.blocks.emplace_back(measure::Text{"No verdict: " + problem + "."});
+    section.blocks.emplace_back(Text{"No verdict: " + problem + "."});
   for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
-    section.blocks.emplace_back(measure::Text{"Not checked: " + what + "."});
-  measure::Table table{.caption =
-                           "What each step's time goes into; FLOPs and bytes relative to "
-                           "the ceilings; the error of the prediction",
-                       .columns = columns_of(comparison),
-                       .rows = {}};
+    section.blocks.emplace_back(Text{"Not checked: " + what + "."});
+  Table table{.caption =
+                  "What each step's time goes into; FLOPs and bytes relative to "
+                  "the ceilings; the error of the prediction",
+              .columns = columns_of(comparison),
+              .rows = {}};
   table.columns.erase(table.columns.begin() + kBar);
   table.columns.front() = "mode";
-  for (const measure::ComparedMode& mode : modes) {
+  for (const ComparedMode& mode : modes) {
     table.rows.push_back(row_of(mode));
     table.rows.back().erase(table.rows.back().begin() + kBar);
   }
   section.blocks.emplace_back(std::move(table));
-  section.blocks.emplace_back(measure::Text{"Order of the modes: " + order_text(modes) + "."});
+  section.blocks.emplace_back(Text{"Order of the modes: " + order_text(modes) + "."});
   const std::string recording = recording_text(comparison);
-  if (!recording.empty())
-    section.blocks.emplace_back(measure::Text{"Timeline: " + recording + "."});
+  if (!recording.empty()) section.blocks.emplace_back(Text{"Timeline: " + recording + "."});
   for (const std::string& idle : idle_lines(comparison))
-    section.blocks.emplace_back(measure::Text{"Idle time of " + idle + "."});
+    section.blocks.emplace_back(Text{"Idle time of " + idle + "."});
   for (const std::string& each : doubling_lines(comparison))
-    section.blocks.emplace_back(measure::Text{"Twice the batch, " + each + "."});
-  measure::Table sources = idle_table(comparison);
+    section.blocks.emplace_back(Text{"Twice the batch, " + each + "."});
+  Table sources = idle_table(comparison);
   if (!sources.rows.empty()) section.blocks.emplace_back(std::move(sources));
   return section;
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

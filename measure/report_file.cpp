@@ -1,4 +1,4 @@
-#include "cli/report_file.h"
+#include "brrr/measure/report_file.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "brrr/io/file_bytes.h"
 #include "brrr/tensor/fail.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 namespace {
 
 constexpr std::string_view kHtml = ".html";
@@ -47,17 +47,16 @@ std::string quoted(std::string_view argument) {
   return text + "'";
 }
 
-std::string machine_text(const measure::Machine& machine, Device device) {
-  const measure::Processor& p = machine.processor;
+std::string machine_text(const Machine& machine, Device device) {
+  const Processor& p = machine.processor;
   if (device.is_cpu() || machine.gpus.empty())
     return fmt::format("{}, {}, {} of {} threads used", p.model, p.isa, p.used, p.threads);
-  const measure::Gpu& gpu = machine.gpus.front();
+  const Gpu& gpu = machine.gpus.front();
   return fmt::format("{}, compute capability {}; {}", gpu.name, gpu.compute_capability, p.model);
 }
 
-std::string ceilings_text(const measure::Machine& machine, Device device) {
-  const auto known =
-      std::ranges::find(machine.ceilings, to_string(device), &measure::KnownCeilings::device);
+std::string ceilings_text(const Machine& machine, Device device) {
+  const auto known = std::ranges::find(machine.ceilings, to_string(device), &KnownCeilings::device);
   if (known == machine.ceilings.end()) return "unknown";
   if (known->date.empty()) return "defaults, not measured: " + known->why_defaults;
   return "measured " + known->date;
@@ -76,9 +75,9 @@ void ReportFiles::require_writable() const {
   require_own(json);
 }
 
-void ReportFiles::write(const measure::Report& report, const std::string& document) const {
+void ReportFiles::write(const Report& report, const std::string& document) const {
   const std::string page =
-      measure::to_html(report, json.substr(json.find_last_of('/') + 1));  // npos + 1 is 0
+      to_html(report, json.substr(json.find_last_of('/') + 1));  // npos + 1 is 0
   require_own(json);  // it may have appeared during the measurement
   write_text(json, document);
   write_text(html, page);
@@ -88,8 +87,7 @@ std::string written_text(const ReportFiles& files) {
   return fmt::format("report           {}, {}\n", files.html, files.json);
 }
 
-std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
-                                                              Device device,
+std::vector<std::pair<std::string, std::string>> report_facts(const Machine& machine, Device device,
                                                               const std::string& command) {
   return {
       {"command", command},
@@ -101,7 +99,7 @@ std::vector<std::pair<std::string, std::string>> report_facts(const measure::Mac
       {"brrr", fmt::format("{}, {}, {}", machine.version, machine.build_type, machine.compiler)}};
 }
 
-measure::Text paragraph(std::string line, measure::Text::Tone tone) {
+Text paragraph(std::string line, Text::Tone tone) {
   if (line.ends_with('\n')) line.pop_back();
   return {std::move(line), tone};
 }
@@ -112,4 +110,4 @@ std::string command_text(int argc, const char* const* argv) {
   return text;
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

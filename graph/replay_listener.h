@@ -1,0 +1,46 @@
+// Tells who measures a program which compiled steps it calls. Without a listener a call costs one
+// load.
+#pragma once
+
+#include <atomic>
+
+#include <brrr/graph/compile.h>
+
+namespace brrr::core {
+
+class ReplayListener {
+ public:
+  // On the thread of the call. `entry`: the index of the entry that was replayed; -1: the call ran
+  // eagerly, or threw.
+  virtual void called(CompiledStep& step) = 0;
+  virtual void returned(CompiledStep& step, int entry) = 0;
+
+ protected:
+  ~ReplayListener() = default;  // a listener lives until the process ends: threads may be inside
+};
+
+inline constinit std::atomic<ReplayListener*> replay_listener{nullptr};  // null: nobody
+
+// A call of a compiled step.
+class ReplayScope {
+ public:
+  explicit ReplayScope(CompiledStep& step)
+      : listener_(replay_listener.load(std::memory_order_acquire)), step_(step) {
+    if (listener_) [[unlikely]]
+      listener_->called(step_);
+  }
+  ~ReplayScope() {
+    if (listener_) [[unlikely]]
+      listener_->returned(step_, entry);
+  }
+  ReplayScope(const ReplayScope&) = delete;
+  ReplayScope& operator=(const ReplayScope&) = delete;
+
+  int entry = -1;  // of the replay
+
+ private:
+  ReplayListener* listener_;
+  CompiledStep& step_;
+};
+
+}  // namespace brrr::core

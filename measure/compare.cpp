@@ -1,0 +1,400 @@
+// Compares steps: makes each, runs it for its losses, times all in turn, and gathers the evidence
+// for their verdicts.
+#include "brrr/measure/compare.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "brrr/dispatch/observe.h"
+#include "brrr/graph/ceilings.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/eager_calls.h"
+#include "brrr/measure/launch_times.h"
+#include "brrr/measure/replays.h"
+#include "brrr/measure/text.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/allocator.h"
+#include "brrr/tensor/fail.h"
+
+namespace brrr::measure {
+namespace {
+
+// What is to be made: the side has its name.
+struct Maker {
+  Side side;
+  std::function<Step()> make;
+  std::function<Step()> doubled = {};
+  // Its policy is a budget that saves half as much as the side before it, under `full`.
+  bool half_of_full = false;
+};
+
+Maker maker_of(Mode mode, Remat remat, const MakeStep& make, const CompareOptions& options) {
+  Maker maker;
+  const bool keeps_all = remat.kind() == Remat::Kind::none;
+  maker.side.mode = mode;
+  maker.side.remat = name_of(remat);
+  maker.side.name =
+      keeps_all ? name_of(mode) : fmt::format("{} {}", name_of(mode), maker.side.remat);
+  maker.make = [&make, mode, remat] { return make(mode, remat); };
+  if (options.doubled)
+    maker.doubled = [&doubled = options.doubled, mode, remat] { return doubled(mode, remat); };
+  return maker;
+}
+
+std::vector<Maker> makers_of(const MakeStep& make, const CompareOptions& options) {
+  std::vector<Maker> makers = {maker_of(Mode::eager, Remat::none(), make, options)};
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    if (!options.all_policies) {
+      makers.push_back(maker_of(mode, options.remat, make, options));
+      continue;
+    }
+    for (const Remat remat : {Remat::none(), Remat::min_cut(), Remat::full()})
+      makers.push_back(maker_of(mode, remat, make, options));
+    Maker& half = makers.emplace_back(maker_of(mode, Remat::full(), make, options));
+    half.half_of_full = true;
+  }
+  return makers;
+}
+
+// None: `full` saves nothing.
+std::optional<Remat> half_of(const Side& full) {
+  if (!full.compiled) return std::nullopt;
+  const auto kept = static_cast<double>(full.compiled->arena_bytes_without_remat);
+  const double least =
+      kept > 0 ? std::min(1.0, static_cast<double>(full.compiled->arena_bytes) / kept) : 1;
+  const double fraction = std::ceil((1 + least) * 50) / 100;
+  return fraction < 1 ? std::optional(Remat::budget(fraction)) : std::nullopt;
+}
+
+// The device of a step's calls: CUDA, if one of them runs there.
+class DeviceOfCalls : public core::Observer {
+ public:
+  void after(const core::Call&, std::span<const Tensor> outputs) override {
+    const std::lock_guard lock(mutex_);
+    for (const Tensor& each : outputs) {
+      if (each.defined() && each.device().is_cuda()) device = each.device();
+    }
+  }
+  Device device = Device::cpu();
+
+ private:
+  std::mutex mutex_;
+};
+
+class Comparing {
+ public:
+  Comparing(std::string name, const CompareOptions& options)
+      : options_(options), sampling_(sampling_for(options.seconds)) {
+    result_.name = std::move(name);
+    result_.describes = options.describes;
+    result_.facts = options.facts;
+    result_.rounding = options.rounding;
+    if (options.device) result_.device = *options.device;
+  }
+
+  // `make`: empty for candidates, which need not compute the same.
+  Comparison run(std::vector<Maker> makers, const MakeStep& make);
+
+ private:
+  Device device() const { return result_.device; }
+  std::function<void()> call_of(std::size_t i) const {
+    return [&step = steps_[i]] { step(); };
+  }
+
+  void add(Maker maker);
+  std::vector<double> losses_of(const Step& step);
+  void measure(Side& side, const Step& step);
+  void compare_losses();
+  void predict_eager();
+  void time_steps();
+  Evidence evidence_of(std::size_t i);
+  void gather();
+  void double_batches();
+  void record(std::size_t i);
+  void judge_all();
+
+  const CompareOptions& options_;
+  Sampling sampling_;
+  Comparison result_;
+  DType dtype_ = f32;        // of the losses
+  std::vector<Step> steps_;  // of the sides
+  std::vector<std::function<Step()>> doubled_;
+  std::vector<Evidence> evidence_;
+};
+
+void Comparing::add(Maker maker) {
+  options_.progress(maker.side.name);
+  manual_seed(options_.seed);
+  const std::int64_t live_before = memory_stats(device()).live;
+  Step step = maker.make();
+  if (!step) fail("[compare] expected a step for {}, got none", maker.side.name);
+  maker.side.losses = losses_of(step);
+  measure(maker.side, step);
+  maker.side.cost->peak_bytes -= live_before;
+  steps_.push_back(std::move(step));
+  doubled_.push_back(std::move(maker.doubled));
+  result_.sides.push_back(std::move(maker.side));
+}
+
+// The first step tells the device and the type, where the options do not.
+std::vector<double> Comparing::losses_of(const Step& step) {
+  Losses losses;
+  for (std::int64_t i = 0; i < options_.steps; ++i) {
+    Tensor loss;
+    if (i == 0 && steps_.empty() && !options_.device) {
+      DeviceOfCalls calls;
+      {
+        const core::Observing observing(calls);
+        loss = step();
+      }
+      result_.device = calls.device;
+    } else {
+      loss = step();
+    }
+    if (!loss.defined()) continue;
+    if (loss.numel() != 1)
+      fail("[compare] expected a step to return its loss, of one element, got {}", loss.describe());
+    dtype_ = loss.dtype();
+    losses.add(reshape(loss, {}));
+  }
+  return std::move(losses.values());
+}
+
+void Comparing::measure(Side& side, const Step& step) {
+  const std::function<void()> once = [&step] { step(); };
+  for (int i = 0; i < 2; ++i) step();  // the second one is captured
+  const std::vector<ReplayedEntry> replayed = replays_in(once);
+  for (const ReplayedEntry& each : replayed) each.step->measure_kernels();
+  side.cost = cost_of_step(device(), once);
+  side.mode = mode_of(*side.cost);
+  if (replayed.empty()) return;
+  side.compiled = side.cost->replayed.front();
+  for (const ReplayedEntry& each : replayed) {
+    const std::vector<core::LaunchCost> launches = each.launches();
+    side.launches.insert(side.launches.end(), launches.begin(), launches.end());
+  }
+  if (side.compiled->arena_bytes_without_remat > 0)
+    side.live = replayed.front().step->live_bytes(replayed.front().entry);
+}
+
+void Comparing::compare_losses() {
+  for (const Side& side : result_.sides) {
+    const std::optional<std::size_t> at = first_not_finite(side.losses);
+    if (at) result_.divergence = std::min(*at, result_.divergence.value_or(*at));
+  }
+  for (Side& side : result_.sides) {
+    const double bound = loss_bound(device(), options_.dtype.value_or(dtype_), side.mode,
+                                    side.mode == Mode::fused ? options_.rounding : Rounding::eager);
+    const bool is_base = &side == &result_.sides.front();
+    side.agreement = agreement_of(result_.sides.front().losses, side.losses,
+                                  is_base ? 0 : options_.tolerance.value_or(bound));
+  }
+}
+
+// An eager step runs the kernels of its replay, where that computes nothing again.
+void Comparing::predict_eager() {
+  const auto replay = std::ranges::find_if(result_.sides, [](const Side& side) {
+    return side.mode == Mode::graph && side.compiled->recomputed_calls == 0;
+  });
+  if (replay == result_.sides.end()) return;
+  for (Side& side : result_.sides) {
+    if (!side.compiled) predict_from(replay->launches, device(), *side.cost);
+  }
+}
+
+// Times all steps alternately with small calls, whose times give the host's speed meanwhile.
+void Comparing::time_steps() {
+  std::vector<Batch> batches;
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    batches.push_back(synchronized_batch(device(), call_of(i)));
+  batches.push_back(small_calls(device()));
+  const std::vector<Timing> timings = time_all(batches, sampling_);
+  const double slowdown = host_slowdown(timings.back(), *graph::ceilings_of(device()));
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    result_.sides[i].step = timings[i];
+    predict_at(slowdown, device(), *result_.sides[i].cost);
+  }
+}
+
+Evidence Comparing::evidence_of(std::size_t i) {
+  constexpr int kSamples = 21;
+  Side& side = result_.sides[i];
+  Evidence evidence{.device = device(), .mode = side.mode, .step = *side.step, .cost = *side.cost};
+  time_device(device(), call_of(i), kSamples, evidence);
+  side.host = evidence.host;
+  side.device = evidence.queued;
+  evidence.ruled_out = {Mode::graph, Mode::fused};
+  for (const Side& other : result_.sides) {
+    if (!is_faster(*other.step, *side.step)) continue;
+    evidence.alternatives.push_back({other.name, other.cost->predicted_at_timed_speed});
+    std::erase(evidence.ruled_out, other.mode);
+  }
+  return evidence;
+}
+
+void Comparing::gather() {
+  std::optional<GpuState> gpu;
+  if (device().is_cuda()) gpu = gpu_state(device());
+  time_steps();
+  for (std::size_t i = 0; i < steps_.size(); ++i) evidence_.push_back(evidence_of(i));
+  if (gpu) gpu = worse_of(*gpu, gpu_state(device()));
+  const std::vector<std::string> drift = ceilings_drift(device());
+  for (Evidence& each : evidence_) {
+    each.gpu = gpu;
+    each.drift = drift;
+  }
+}
+
+// Records a timeline. Called after all timings, since CUPTI may slow a process down from its first
+// use.
+void Comparing::record(std::size_t i) {
+  constexpr int kUntracedSteps = 10;
+  Side& side = result_.sides[i];
+  Evidence& evidence = evidence_[i];
+  const Timeline& timeline = side.timeline.emplace(
+      record_timeline(device(), call_of(i), {.steps = 3, .untraced_steps = kUntracedSteps}));
+  if (timeline.has_kernels()) {
+    add_timeline(timeline, evidence);
+  } else {
+    evidence.without_kernels = true;
+    evidence.without_timeline =
+        device().is_cpu()
+            ? "on the CPU kernels run inside of the host's calls, which brrr profile distinguishes"
+            : fmt::format("{}", fmt::join(timeline.missing, "; "));
+  }
+  // Recording slows kernels down on the CPU, but not on a GPU.
+  const bool usable =
+      device().is_cpu() ? timeline.perturbation() <= kMostPerturbation : timeline.has_kernels();
+  if (usable && timeline.is_complete() && side.cost->replayed.size() == 1)
+    side.launch_seconds = launch_seconds(timeline, side.launches.size());
+}
+
+// Records the idle gaps of each mode, and judges with them.
+void Comparing::judge_all() {
+  constexpr double kMostSeconds = 1, kTimelineSteps = 20;  // approximately all of its steps
+  double seconds = 0;
+  for (const Side& side : result_.sides) seconds += kTimelineSteps * side.step->median;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (options_.timeline || seconds <= kMostSeconds) {
+      options_.progress(result_.sides[i].name + ", recorded");
+      record(i);
+    } else {
+      evidence_[i].without_timeline = fmt::format(
+          "recording all modes takes about {} s, so it needs --timeline", number_text(seconds));
+    }
+    result_.sides[i].diagnosis = judge(evidence_[i]);
+  }
+}
+
+// Each step at twice the batch, timed in turn with the step.
+void Comparing::double_batches() {
+  struct Doubled {
+    StepCost cost;
+    Timing once, twice;
+  };
+  std::vector<Doubled> all;
+  for (std::size_t i = 0; i < steps_.size() && doubled_[i]; ++i) {
+    options_.progress(result_.sides[i].name + " at twice the batch");
+    manual_seed(options_.seed);
+    const Step step = doubled_[i]();
+    const std::function<void()> call = [&step] { step(); };
+    for (int warm = 0; warm < 2; ++warm) step();
+    const StepCost cost = cost_of_step(device(), call);
+    const auto [once, twice] = time_both(synchronized_batch(device(), call_of(i)),
+                                         synchronized_batch(device(), call), sampling_);
+    all.push_back({cost, once, twice});
+  }
+  judge_all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Side& side = result_.sides[i];
+    side.doubling =
+        judge_doubling(side.diagnosis, *side.cost, all[i].cost, all[i].once, all[i].twice);
+    qualify(side.diagnosis, *side.doubling);
+  }
+}
+
+Comparison Comparing::run(std::vector<Maker> makers, const MakeStep& make) {
+  for (Maker& maker : makers) {
+    if (maker.half_of_full) {
+      const std::optional<Remat> half = half_of(result_.sides.back());
+      if (!half) continue;
+      maker = maker_of(maker.side.mode, *half, make, options_);
+    }
+    add(std::move(maker));
+  }
+  compare_losses();
+  if (make) predict_eager();
+  options_.progress("timing");
+  gather();
+  double_batches();
+  return std::move(result_);
+}
+
+}  // namespace
+
+Comparison compare(std::string name, const MakeStep& make, const CompareOptions& options) {
+  if (!make) fail("[compare] expected a function that makes a step, got none");
+  return Comparing(std::move(name), options).run(makers_of(make, options), make);
+}
+
+Comparison compare(std::string name, std::vector<Candidate> candidates,
+                   const CompareOptions& options) {
+  if (candidates.empty()) fail("[compare] expected at least one candidate, got none");
+  std::vector<Maker> makers;
+  for (Candidate& each : candidates) {
+    if (!each.make) fail("[compare] expected a function that makes {}, got none", each.name);
+    Maker& maker = makers.emplace_back();
+    maker.side.name = std::move(each.name);
+    maker.make = std::move(each.make);
+  }
+  return Comparing(std::move(name), options).run(std::move(makers), {});
+}
+
+const Side* Comparison::disagreement() const {
+  const auto found = std::ranges::find_if(
+      sides, [](const Side& side) { return side.agreement.broken_at.has_value(); });
+  return found == sides.end() ? nullptr : &*found;
+}
+
+std::vector<ComparedMode> Comparison::modes() const {
+  std::vector<ComparedMode> modes;
+  for (const Side& side : sides)
+    modes.push_back({side.name, side.cost->predicted, *side.step, side.diagnosis});
+  return modes;
+}
+
+std::string Comparison::problem() const {
+  const auto loss_of = [](const Side& side, std::size_t step) {
+    return step < side.losses.size()
+               ? fmt::format("{} {}", side.name, without_sign_of_nan(side.losses[step]))
+               : fmt::format("no loss of {}", side.name);
+  };
+  if (divergence) {
+    std::vector<std::string> losses;
+    for (const Side& side : sides) losses.push_back(loss_of(side, *divergence));
+    return fmt::format("[compare] expected finite losses, got {} at step {}: the training diverged",
+                       fmt::join(losses, ", "), *divergence);
+  }
+  if (const Side* const side = disagreement()) {
+    const std::size_t step = *side->agreement.broken_at;
+    return fmt::format("[compare] expected the losses of {}{}, got {} and {} at step {}",
+                       sides.front().name,
+                       side->agreement.is_of_bits()
+                           ? ""
+                           : fmt::format(" within {:g} of the largest", side->agreement.bound),
+                       loss_of(sides.front(), step), loss_of(*side, step), step);
+  }
+  return {};
+}
+
+Sampling sampling_for(double seconds) {
+  const double sample = std::min(0.02, seconds / 8);
+  return {.samples = std::max(60, static_cast<int>(seconds / sample)),
+          .sample_seconds = sample,
+          .budget_seconds = seconds};
+}
+
+}  // namespace brrr::measure

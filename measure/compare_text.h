@@ -1,0 +1,24 @@
+// A comparison as text, and the parts of it that a report has as well.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <brrr/measure/compare.h>
+#include <brrr/measure/html_report.h>
+#include <brrr/measure/machine.h>
+
+namespace brrr::measure {
+
+std::string to_text(const Comparison& comparison);
+// One document: {"agree", "rows": [{"model", "mode", "step_us", …}], "machine", …}. `report`: its
+// tables and plots become the member "report"; null: there is none.
+std::string to_json(const Comparison& comparison, const Machine& machine,
+                    const Report* report = nullptr);
+// Whether the losses agree, and the table with its heading.
+std::vector<std::string> agreement_lines(const Comparison& comparison);
+std::vector<std::vector<std::string>> comparison_table(const Comparison& comparison);
+// The host's speed while the steps were timed, and eager's prediction for it; not scored.
+std::string host_speed_text(const Comparison& comparison);
+
+}  // namespace brrr::measure

@@ -1,0 +1,67 @@
+#include "brrr/measure/replays.h"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+namespace brrr::measure {
+namespace {
+
+// The process's listener, which is never destroyed.
+class Hub final : public core::ReplayListener {
+ public:
+  static Hub& instance() {
+    static Hub* const hub = new Hub;
+    return *hub;
+  }
+
+  void add(core::ReplayListener& listener) {
+    const std::unique_lock lock(mutex_);
+    listeners_.push_back(&listener);
+    core::replay_listener.store(this, std::memory_order_release);
+  }
+  void remove(core::ReplayListener& listener) {
+    const std::unique_lock lock(mutex_);
+    std::erase(listeners_, &listener);
+    if (listeners_.empty()) core::replay_listener.store(nullptr, std::memory_order_release);
+  }
+  void called(core::CompiledStep& step) override {
+    const std::shared_lock lock(mutex_);
+    for (core::ReplayListener* each : listeners_) each->called(step);
+  }
+  void returned(core::CompiledStep& step, int entry) override {
+    const std::shared_lock lock(mutex_);
+    for (core::ReplayListener* each : listeners_) each->returned(step, entry);
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::vector<core::ReplayListener*> listeners_;
+};
+
+class Collected final : public core::ReplayListener {
+ public:
+  void called(core::CompiledStep&) override {}
+  void returned(core::CompiledStep& step, int entry) override {
+    if (entry >= 0) entries.push_back({&step, entry});
+  }
+
+  std::vector<ReplayedEntry> entries;
+};
+
+}  // namespace
+
+ListeningToReplays::ListeningToReplays(core::ReplayListener& listener) : listener_(listener) {
+  Hub::instance().add(listener_);
+}
+ListeningToReplays::~ListeningToReplays() { Hub::instance().remove(listener_); }
+
+std::vector<ReplayedEntry> replays_in(const std::function<void()>& work) {
+  Collected collected;
+  const ListeningToReplays listening(collected);
+  work();
+  return std::move(collected.entries);
+}
+
+}  // namespace brrr::measure
