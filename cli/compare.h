@@ -12,6 +12,7 @@ namespace brrr::cli {
 struct CompareArguments {
   bool double_batch = false;  // times each mode at twice the batch as well
   bool timeline = false;      // records timelines of long steps too
+  bool verbose = false;       // prints details
 };
 
 // Uses the model, the number of steps and the timing budget of `options`.

@@ -23,7 +23,6 @@
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
 #include "brrr/measure/report_file.h"
-#include "brrr/measure/verdict_text.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
@@ -268,6 +267,7 @@ CLI::App* add_compare(CLI::App* compare, const char* model, TrainArguments& a) {
   command->add_flag("--timeline", a.further.timeline,
                     "Record steps of each mode, to name the causes of idle time, also if that "
                     "takes more than a second");
+  command->add_flag("--verbose", a.further.verbose, "Print all that was measured and predicted");
   add_report(command, a.common);
   return command;
 }
@@ -341,6 +341,9 @@ int run_profile(const CLI::App& command, TrainArguments& a) {
   return 0;
 }
 
+constexpr const char* kMore =
+    "more     --verbose, --json, --report F.html; brrr explain, trace, profile\n";
+
 // Prints the comparison, then fails if losses are not finite or differ.
 int run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = resolve(command, a);
@@ -356,9 +359,10 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
     report = measure::compare_report(result, machine, a.common.command);
     files.write(*report, to_json(result, machine, &*report));
   }
-  print(a.common.json
-            ? to_json(result, machine, report ? &*report : nullptr)
-            : to_text(result) + verdict_text(result) + (report ? written_text(files) : ""));
+  print(a.common.json ? to_json(result, machine, report ? &*report : nullptr)
+                      : to_text(result, prints_colors()) +
+                            (a.further.verbose ? "\n" + details_text(result) : std::string(kMore)) +
+                            (report ? written_text(files) : ""));
   if (const std::string problem = result.problem(); !problem.empty()) fail("{}", problem);
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "brrr/tensor/fail.h"
@@ -22,6 +23,12 @@ void print(std::string_view text) {
 }
 
 bool has_printed() { return printed; }
+
+bool prints_colors() {
+  const char *const none = std::getenv("NO_COLOR"), *const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) && !(none && *none) && terminal &&
+         std::strcmp(terminal, "dumb") != 0;
+}
 
 void ProgressLine::show(const std::string& what) noexcept {
   if (!shown_) return;

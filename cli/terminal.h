@@ -12,6 +12,8 @@ namespace brrr::cli {
 // if the write fails.
 void print(std::string_view text);
 bool has_printed();  // whether print() was called
+// Whether stdout is a terminal that shows colors, and NO_COLOR is not set.
+bool prints_colors();
 
 // A status line on stderr if that is a terminal; each call of show() overwrites it.
 class ProgressLine {

@@ -582,7 +582,7 @@ std::vector<GeneratedKernel> CompiledStep::kernels(int entry) const {
 std::vector<LaunchCost> CompiledStep::launches(int entry) const {
   const std::lock_guard lock(state_->mutex);
   const Program& program = state_->program(entry);
-  return graph::describe_launches(program.launches(), program.prediction());
+  return graph::describe_launches(program.graph(), program.launches(), program.prediction());
 }
 
 void CompiledStep::measure_kernels() {

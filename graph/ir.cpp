@@ -91,15 +91,6 @@ const Name* name_of(const Graph& graph, const Value& value) {
   return found == graph.names.end() ? nullptr : &*found;
 }
 
-const char* name_of(Role role) {
-  switch (role) {
-    case Role::forward: return "forward";
-    case Role::backward: return "backward";
-    case Role::update: break;
-  }
-  return "update";
-}
-
 std::string name_of(const Node& node) {
   std::string name = op_info(node.call.op).name;
   if (node.fused.empty()) return name + (node.call.in_place ? "_" : "");

@@ -59,6 +59,9 @@ struct Value {
 };
 
 enum class Role : std::uint8_t { forward, backward, update };
+inline const char* name_of(Role role) {
+  return role == Role::forward ? "forward" : role == Role::backward ? "backward" : "update";
+}
 
 // Where a node comes from in the user's program, for reports and errors.
 struct Origin {

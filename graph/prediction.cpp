@@ -102,7 +102,7 @@ void use_times(std::span<const std::optional<std::int64_t>> times, std::span<con
   prediction.measured = true;
 }
 
-std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
+std::vector<LaunchCost> describe_launches(const Graph& graph, std::span<const Launch> launches,
                                           const Prediction& prediction) {
   std::vector<LaunchCost> costs;
   for (std::size_t i = 0; i < launches.size(); ++i) {
@@ -114,6 +114,8 @@ std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
       const Tensor& result = launch.results()[0];
       cost.result = fmt::format("{}{}", name_of(result.dtype()), brrr::to_string(result.shape()));
     }
+    if (launch.node->module >= 0) cost.module = graph.modules[launch.node->module];
+    cost.phase = name_of(launch.node->role);
     cost.bytes = work.bytes;
     cost.flops = work.flops;
     if (work.product_flops > 0) cost.product = kProductTypes[static_cast<std::size_t>(work.type)];

@@ -30,7 +30,7 @@ void use_times(std::span<const std::optional<std::int64_t>> times, std::span<con
                const Plan& plan, Device device, Prediction& prediction);
 
 // The launches of a prediction, for reports.
-std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
+std::vector<LaunchCost> describe_launches(const Graph& graph, std::span<const Launch> launches,
                                           const Prediction& prediction);
 // "23.1 us: 20 % overhead, 9 % bandwidth, 71 % compute".
 std::string to_string(const StepTime& step);

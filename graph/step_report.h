@@ -12,8 +12,10 @@ namespace brrr::core {
 
 // One launch of a compiled step, by prediction.
 struct LaunchCost {
-  std::string name;    // "affine"; of a generated kernel its calls: "sub, exp, mul"
-  std::string result;  // the first one: "f32[64, 128]"
+  std::string name;               // "affine"; of a generated kernel its calls: "sub, exp, mul"
+  std::string result;             // the first one: "f32[64, 128]"
+  std::string module;             // "mlp.layers.1"; empty: none
+  const char* phase = "forward";  // or "backward", "update"
   std::int64_t bytes = 0, flops = 0;
   std::string product;  // what its matrix product is computed in: "f32", "bf16"; empty: it has none
   KernelTime predicted, by_ceilings;  // the same, unless the kernel was timed (measure_kernels)

@@ -55,6 +55,8 @@ std::string expectations(const BatchDoubling& doubling) {
 // A ratio that fits the verdict's shares never disagrees with the verdict, even if another regime
 // alone would also explain it: a mixture of overhead and compute may look like bandwidth.
 Doubling decide(Regime regime, const BatchDoubling& doubling, bool fits_shares) {
+  // Of kernels that take more than their work needs nobody knows how they grow with it.
+  if (regime == Regime::inefficient) return Doubling::undecided;
   if (fits(doubling, regime))
     return doubling.fits.size() == 1 ? Doubling::agrees : Doubling::undecided;
   return doubling.fits.empty() || fits_shares ? Doubling::undecided : Doubling::disagrees;
@@ -90,10 +92,13 @@ BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
     doubling.expected_here = 0;
     for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute})
       *doubling.expected_here += diagnosis.shares->of(regime) * of(doubling.expected, regime);
+    *doubling.expected_here +=
+        diagnosis.shares->inefficient *
+        std::max(of(doubling.expected, Regime::bandwidth), of(doubling.expected, Regime::compute));
     fits_shares = alike(doubling.ratio, *doubling.expected_here, tolerance);
     doubling.judgement = decide(*diagnosis.regime, doubling, fits_shares);
     by_shares = fmt::format(", the verdict's shares {:.2f}", *doubling.expected_here);
-    fits_shares &= !fits(doubling, *diagnosis.regime);
+    if (*diagnosis.regime != Regime::inefficient) fits_shares &= !fits(doubling, *diagnosis.regime);
   }
   doubling.text = fmt::format("twice the batch takes {:.2f} times as long, which fits {} ({}{})",
                               doubling.ratio, expecting(doubling, fits_shares),

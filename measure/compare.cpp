@@ -12,6 +12,7 @@
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/eager_calls.h"
+#include "brrr/measure/kernel_groups.h"
 #include "brrr/measure/launch_times.h"
 #include "brrr/measure/replays.h"
 #include "brrr/measure/text.h"
@@ -95,7 +96,7 @@ class Comparing {
     if (options.device) result_.device = *options.device;
   }
 
-  // `make`: empty for candidates, which need not compute the same.
+  // `make`: empty for candidates.
   Comparison run(std::vector<Maker> makers, const MakeStep& make);
 
  private:
@@ -104,10 +105,15 @@ class Comparing {
     return [&step = steps_[i]] { step(); };
   }
 
+  // "2 of 5: graph"
+  void show(const std::string& what) {
+    options_.progress(fmt::format("{} of {}: {}", ++phase_, phases_, what));
+  }
   void add(Maker maker);
   std::vector<double> losses_of(const Step& step);
   void measure(Side& side, const Step& step);
   void compare_losses();
+  std::optional<std::size_t> replay_of_eager() const;
   void predict_eager();
   void time_steps();
   Evidence evidence_of(std::size_t i);
@@ -123,10 +129,12 @@ class Comparing {
   std::vector<Step> steps_;  // of the sides
   std::vector<std::function<Step()>> doubled_;
   std::vector<Evidence> evidence_;
+  std::size_t phase_ = 0, phases_ = 0;
+  bool same_program_ = false;  // candidates need not compute the same
 };
 
 void Comparing::add(Maker maker) {
-  options_.progress(maker.side.name);
+  show(maker.side.name);
   manual_seed(options_.seed);
   const std::int64_t live_before = memory_stats(device()).live;
   Step step = maker.make();
@@ -194,14 +202,20 @@ void Comparing::compare_losses() {
   }
 }
 
-// An eager step runs the kernels of its replay, where that computes nothing again.
+// The side that replays the calls of the eager one, and computes nothing again.
+std::optional<std::size_t> Comparing::replay_of_eager() const {
+  for (std::size_t i = 0; same_program_ && i < result_.sides.size(); ++i) {
+    const Side& side = result_.sides[i];
+    if (side.mode == Mode::graph && side.compiled->recomputed_calls == 0) return i;
+  }
+  return std::nullopt;
+}
+
 void Comparing::predict_eager() {
-  const auto replay = std::ranges::find_if(result_.sides, [](const Side& side) {
-    return side.mode == Mode::graph && side.compiled->recomputed_calls == 0;
-  });
-  if (replay == result_.sides.end()) return;
+  const auto replay = replay_of_eager();
+  if (!replay) return;
   for (Side& side : result_.sides) {
-    if (!side.compiled) predict_from(replay->launches, device(), *side.cost);
+    if (!side.compiled) predict_from(result_.sides[*replay].launches, device(), *side.cost);
   }
 }
 
@@ -252,10 +266,13 @@ void Comparing::gather() {
 // use.
 void Comparing::record(std::size_t i) {
   constexpr int kUntracedSteps = 10;
+  constexpr double kSeconds = 0.05;
   Side& side = result_.sides[i];
   Evidence& evidence = evidence_[i];
+  // Of a short step more are recorded, so that the median of a kernel's times is undisturbed.
+  const int steps = std::clamp(static_cast<int>(kSeconds / side.step->median), 3, 9);
   const Timeline& timeline = side.timeline.emplace(
-      record_timeline(device(), call_of(i), {.steps = 3, .untraced_steps = kUntracedSteps}));
+      record_timeline(device(), call_of(i), {.steps = steps, .untraced_steps = kUntracedSteps}));
   if (timeline.has_kernels()) {
     add_timeline(timeline, evidence);
   } else {
@@ -270,6 +287,7 @@ void Comparing::record(std::size_t i) {
       device().is_cpu() ? timeline.perturbation() <= kMostPerturbation : timeline.has_kernels();
   if (usable && timeline.is_complete() && side.cost->replayed.size() == 1)
     side.launch_seconds = launch_seconds(timeline, side.launches.size());
+  evidence.kernels = measured_kernels(side);
 }
 
 // Records the idle gaps of each mode, and judges with them.
@@ -279,12 +297,17 @@ void Comparing::judge_all() {
   for (const Side& side : result_.sides) seconds += kTimelineSteps * side.step->median;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (options_.timeline || seconds <= kMostSeconds) {
-      options_.progress(result_.sides[i].name + ", recorded");
+      show("recording " + result_.sides[i].name);
       record(i);
     } else {
       evidence_[i].without_timeline = fmt::format(
           "recording all modes takes about {} s, so it needs --timeline", number_text(seconds));
     }
+  }
+  // Eager calls run the kernels of the replay.
+  const auto replay = replay_of_eager();
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (replay && !result_.sides[i].compiled) evidence_[i].kernels = evidence_[*replay].kernels;
     result_.sides[i].diagnosis = judge(evidence_[i]);
   }
 }
@@ -297,7 +320,7 @@ void Comparing::double_batches() {
   };
   std::vector<Doubled> all;
   for (std::size_t i = 0; i < steps_.size() && doubled_[i]; ++i) {
-    options_.progress(result_.sides[i].name + " at twice the batch");
+    show(result_.sides[i].name + " at twice the batch");
     manual_seed(options_.seed);
     const Step step = doubled_[i]();
     const std::function<void()> call = [&step] { step(); };
@@ -317,17 +340,22 @@ void Comparing::double_batches() {
 }
 
 Comparison Comparing::run(std::vector<Maker> makers, const MakeStep& make) {
+  same_program_ = make != nullptr;
+  phases_ = (options_.doubled ? 3 : 2) * makers.size() + 1;
   for (Maker& maker : makers) {
     if (maker.half_of_full) {
       const std::optional<Remat> half = half_of(result_.sides.back());
-      if (!half) continue;
+      if (!half) {
+        ++phase_;
+        continue;
+      }
       maker = maker_of(maker.side.mode, *half, make, options_);
     }
     add(std::move(maker));
   }
   compare_losses();
-  if (make) predict_eager();
-  options_.progress("timing");
+  predict_eager();
+  show("timing");
   gather();
   double_batches();
   return std::move(result_);

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
 
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/compare_text.h"
+#include "brrr/measure/kernel_groups.h"
 #include "brrr/measure/report_file.h"
 #include "brrr/measure/text.h"
 #include "brrr/measure/timeline_plot.h"
@@ -29,45 +28,9 @@ std::string origin_text(const Side& side) {
              : "by the times of kernels and default ceilings (brrr calibrate measures them)";
 }
 
-// --- Launches ---
-
-// Launches with the same name, shape and work, and therefore the same predicted time.
-struct Kernels {
-  const LaunchCost* cost = nullptr;
-  int count = 0, measured = 0;
-  double seconds = 0;  // of all of them: measured, else predicted
-  std::int64_t predicted_ps = 0;
-
-  double each() const { return seconds / count; }
-  bool is_measured() const { return measured == count; }
-};
-
-// Groups equal launches. If not all launches of a group were measured, its time is the predicted
-// one.
-std::vector<Kernels> grouped(const Side& side) {
-  std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, Kernels> groups;
-  for (std::size_t i = 0; i < side.launches.size(); ++i) {
-    const LaunchCost& each = side.launches[i];
-    Kernels& group = groups[{each.name, each.result, each.bytes, each.flops}];
-    group.cost = &each;
-    ++group.count;
-    group.predicted_ps += each.predicted.ps();
-    if (i >= side.launch_seconds.size() || !side.launch_seconds[i]) continue;
-    ++group.measured;
-    group.seconds += *side.launch_seconds[i];
-  }
-  std::vector<Kernels> sorted;
-  for (auto& [key, group] : groups) {
-    if (!group.is_measured()) group.seconds = static_cast<double>(group.predicted_ps) * 1e-12;
-    sorted.push_back(group);
-  }
-  std::ranges::stable_sort(sorted, std::ranges::greater(), &Kernels::seconds);
-  return sorted;
-}
-
-double total_seconds(const std::vector<Kernels>& kernels) {
+double total_seconds(const std::vector<KernelGroup>& kernels) {
   double seconds = 0;
-  for (const Kernels& each : kernels) seconds += each.seconds;
+  for (const KernelGroup& each : kernels) seconds += each.seconds;
   return std::max(seconds, 1e-12);
 }
 
@@ -91,7 +54,7 @@ const char* bound_of(const KernelTime& time) {
 
 // How near a kernel is to its ceiling: the time of its work at the ceiling that binds it, as a
 // share of its measured time.
-std::string share_of_ceiling(const Side& side, const Kernels& kernels) {
+std::string share_of_ceiling(const Side& side, const KernelGroup& kernels) {
   if (!side.cost->calibrated || !kernels.is_measured() || kernels.seconds <= 0) return "-";
   const KernelTime& time = kernels.cost->by_ceilings;
   const double least = microseconds(std::max(time.moving_ps, time.computing_ps)) * 1e-6;
@@ -100,7 +63,7 @@ std::string share_of_ceiling(const Side& side, const Kernels& kernels) {
 
 Table kernels_table(const Side& side) {
   constexpr std::size_t kRows = 24;
-  const std::vector<Kernels> kernels = grouped(side);
+  const std::vector<KernelGroup> kernels = grouped(side);
   const double all = total_seconds(kernels);
   Table table{fmt::format("Kernels of a {} step; times are {}", side.name, source_of_times(side)),
               {"kernel", "result", "launches", "Mflop each", "moved each", "us in all",
@@ -120,7 +83,7 @@ Table kernels_table(const Side& side) {
         kernels[i].seconds, kernels[i].predicted_ps, share_of_ceiling(side, kernels[i]),
         bound_of(cost.by_ceilings));
   }
-  Kernels others;
+  KernelGroup others;
   for (std::size_t i = kRows; i < kernels.size(); ++i) {
     others.count += kernels[i].count;
     others.seconds += kernels[i].seconds;
@@ -163,9 +126,9 @@ RooflinePlot roofline_of(const Side& side, Device device) {
     plot.computes.push_back({"products in " + name, static_cast<double>(rate)});
   }
   plot.computes.push_back({"other FLOPs, f32", static_cast<double>(ceilings->f32_flops)});
-  const std::vector<Kernels> kernels = grouped(side);
+  const std::vector<KernelGroup> kernels = grouped(side);
   const double all = total_seconds(kernels);
-  for (const Kernels& each : kernels) {
+  for (const KernelGroup& each : kernels) {
     const LaunchCost& cost = *each.cost;
     const std::string count = each.count == 1 ? "" : fmt::format("{} \u00d7 ", each.count);
     plot.kernels.push_back({.name = fmt::format("{}{}: {}", count, cost.result, cost.name),
@@ -182,7 +145,7 @@ std::string roofline_caption(const Side& side) {
   const StepTime& step = side.cost->predicted;
   const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
   const auto share = [&](std::int64_t ps) { return 100 * static_cast<double>(ps) / all; };
-  const std::vector<Kernels> kernels = grouped(side);
+  const std::vector<KernelGroup> kernels = grouped(side);
   return fmt::format(
       "Times of kernels are {}. Predicted {}: {:.0f} % of the step is overhead, {:.0f} % kernels "
       "bound by bandwidth, {:.0f} % kernels bound by compute. A point below its ceiling pays for "

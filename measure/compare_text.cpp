@@ -91,7 +91,7 @@ std::string host_speed_text(const Comparison& comparison) {
       100 * (again / eager.step->median - 1));
 }
 
-std::string to_text(const Comparison& comparison) {
+std::string details_text(const Comparison& comparison) {
   const Side& eager = comparison.sides.front();
   std::string text;
   line(text, comparison.name, comparison.describes);
@@ -115,7 +115,7 @@ std::string to_text(const Comparison& comparison) {
         "host: until the call of a step returns; device: a step that was queued before it started;"
         "\nidle: the fraction of a step in which the device waits for the host\n";
   }
-  return text;
+  return text + verdict_text(comparison);
 }
 
 }  // namespace brrr::measure

@@ -10,7 +10,12 @@
 
 namespace brrr::measure {
 
-std::string to_text(const Comparison& comparison);
+// What to read first, in lines of at most 80 columns: the regime; a line for each mode with its
+// time, its prediction, what the time goes to, and the share of the machine's peak; whether the
+// losses agree; the fastest; the slowest kernel; what is in doubt.
+std::string to_text(const Comparison& comparison, bool in_color = false);
+// Everything else.
+std::string details_text(const Comparison& comparison);
 // One document: {"agree", "rows": [{"model", "mode", "step_us", …}], "machine", …}. `report`: its
 // tables and plots become the member "report"; null: there is none.
 std::string to_json(const Comparison& comparison, const Machine& machine,

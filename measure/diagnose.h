@@ -5,8 +5,8 @@
 //   std::puts(to_string(found).c_str());  // "overhead-bound: 71 % overhead, 20 % bandwidth, …"
 //   std::puts(found.advice.c_str());
 //
-// `gather` measures, `judge` decides. If the evidence is incomplete or disturbed, there is no
-// verdict, and the diagnosis states the reasons.
+// `gather` measures, `judge` decides. What disturbed the measurement makes the verdict less sure;
+// there is none only where the device's time could not be measured. Both are stated.
 #pragma once
 
 #include <array>
@@ -25,8 +25,10 @@
 
 namespace brrr::measure {
 
-enum class Regime : std::uint8_t { overhead, bandwidth, compute };
-inline constexpr std::array<const char*, 3> kRegimes = {"overhead", "bandwidth", "compute"};
+// Inefficient: kernels take more than 1.5 times what their bytes, FLOPs and launches need.
+enum class Regime : std::uint8_t { overhead, bandwidth, compute, inefficient };
+inline constexpr std::array<const char*, 4> kRegimes = {"overhead", "bandwidth", "compute",
+                                                        "inefficient"};
 inline const char* name_of(Regime regime) { return kRegimes[static_cast<std::size_t>(regime)]; }
 
 // Shares of a step's time.
@@ -37,10 +39,11 @@ struct Shares {
   double transfers = 0;  // only copies or fills run, no kernel
   double small = 0;      // latency of kernels too small to reach the ceilings
   double bandwidth = 0, compute = 0;
+  double inefficient = 0;  // of inefficient kernels, what they take beyond their need
 
   double overhead() const { return idle + launches + transfers + small; }
   double of(Regime regime) const;
-  double sum() const { return overhead() + bandwidth + compute; }
+  double sum() const { return overhead() + bandwidth + compute + inefficient; }
   Regime largest() const;
   // The second largest regime, if its share is less than ten percentage points below the largest.
   std::optional<Regime> mixed_with() const;
@@ -50,6 +53,19 @@ struct Shares {
 struct Alternative {
   std::string name;
   core::StepTime predicted;
+};
+
+// Equal launches of a compiled step, measured.
+struct MeasuredKernel {
+  std::string name = {}, result = {};  // "matmul, add", "f32[64, 128]"
+  std::string module = {}, phase = {};
+  int launches = 1;
+  double seconds = 0;  // of all of them, in a step
+  double needed = 0;   // by the ceilings, for their bytes, FLOPs and launches
+
+  // Beyond the need; 0: not more than a kernel may take.
+  double excess() const { return seconds > kInefficient * needed ? seconds - needed : 0; }
+  static constexpr double kInefficient = 1.5;
 };
 
 // The measurements and predictions that a verdict is based on.
@@ -68,7 +84,8 @@ struct Evidence {
   std::vector<std::string> missing = {};
   double perturbation = 0;
   std::string without_timeline = "no timeline was recorded";  // why there is no occupancy
-  bool without_kernels = false;  // the timeline does not distinguish kernels
+  bool without_kernels = false;              // the timeline does not distinguish kernels
+  std::vector<MeasuredKernel> kernels = {};  // the slowest first; empty: not measured one by one
   std::vector<std::string> further_problems = {};
   std::vector<Alternative> alternatives = {};
   // Modes that were measured and are not faster, so the advice does not name them.
@@ -86,12 +103,19 @@ struct IdleShare {
   double share = 0;
 };
 
+enum class Confidence : std::uint8_t { sure, likely, unsure };
+inline constexpr std::array<const char*, 3> kConfidences = {"sure", "likely", "unsure"};
+
 struct Diagnosis {
   std::optional<Regime> regime;  // none: `problems` says why
   std::optional<Shares> shares;  // with the regime; they add up to 1
+  // How sure the regime is: whether it stays the largest where the timings change within their
+  // spread, and the share of bandwidth to compute within the error of default ceilings.
+  Confidence confidence = Confidence::sure;
   // Limitations of the verdict, briefly: "basis: timings only".
   std::vector<std::string> caveats;
-  std::vector<std::string> problems;
+  std::vector<std::string> doubts;    // what disturbed the measurement, in a sentence each
+  std::vector<std::string> problems;  // what could not be measured: there is no verdict
   // Possible disturbances that could not be checked: "other processes on the card:
   // libnvidia-ml.so.1 not found".
   std::vector<std::string> not_checked;
@@ -106,6 +130,8 @@ struct Diagnosis {
   Achieved flops, bytes;
   // The time of the kernels' work at the ceilings, as a share of the device time.
   std::optional<double> efficiency;
+  // The kernel that takes most beyond its need; none: no kernel does, or none was measured alone.
+  std::optional<MeasuredKernel> slowest;
   // Busy time and idle gaps with their causes, from a timeline; none: `unattributed` says why.
   std::optional<Occupancy> occupancy;
   std::string unattributed;
@@ -141,6 +167,10 @@ requires std::invocable<F&> Diagnosis diagnose(Device device, Compiled<F>& step,
 void time_device(Device device, const std::function<void()>& step, int samples, Evidence& evidence);
 void add_timeline(const Timeline& timeline, Evidence& evidence);
 
+// "4 x matmul, add of f32[64, 128] in mlp.layers.1, backward"
+std::string to_string(const MeasuredKernel& kernel);
+
+std::string bound_text(Regime regime);  // "overhead-bound", "bound by inefficient kernels"
 // "overhead-bound (71 %)", "mixed (overhead 43 %, compute 41 %; twice the batch disagrees)", or
 // "without a verdict".
 std::string regime_text(const Diagnosis& diagnosis);
@@ -151,6 +181,8 @@ std::string to_string(const Diagnosis& diagnosis);
 
 // Why there is no verdict; empty: there is one.
 std::vector<std::string> problems_of(const Evidence& evidence);
+// What makes it less sure.
+std::vector<std::string> doubts_of(const Evidence& evidence);
 // The shares; also defined for evidence with problems, if the device was timed.
 Shares shares_of(const Evidence& evidence);
 std::string advice_on(const Evidence& evidence, const Shares& shares);

@@ -192,13 +192,27 @@ Json describe_recording(const Timeline& timeline) {
           {"perturbation", timeline.perturbation()}};
 }
 
+namespace {
+
+Json describe(const MeasuredKernel& kernel) {
+  return {{"name", kernel.name},
+          {"result", kernel.result},
+          {"module", or_null(kernel.module)},
+          {"phase", kernel.phase},
+          {"launches", kernel.launches},
+          {"us", kernel.seconds * 1e6},
+          {"needed_us", kernel.needed * 1e6}};
+}
+
+}  // namespace
+
 Json describe(const Diagnosis& d) {
   Json shares = nullptr;
   if (d.shares) {
     shares = {{"overhead", d.shares->overhead()}, {"bandwidth", d.shares->bandwidth},
               {"compute", d.shares->compute},     {"idle", d.shares->idle},
               {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
-              {"small_kernels", d.shares->small}};
+              {"small_kernels", d.shares->small}, {"inefficient", d.shares->inefficient}};
   }
   Json estimate = Json::array();
   for (const IdleShare& each : d.idle_estimate)
@@ -208,6 +222,8 @@ Json describe(const Diagnosis& d) {
   return {{"regime", d.regime ? Json(name_of(*d.regime)) : Json(nullptr)},
           {"shares", std::move(shares)},
           {"mixed_with", second ? Json(name_of(*second)) : Json(nullptr)},
+          {"confidence",
+           d.regime ? Json(kConfidences[static_cast<std::size_t>(d.confidence)]) : Json(nullptr)},
           {"basis", d.by_timeline() ? "timings and timeline" : "timings"},
           {"caveats", d.caveats},
           {"busy", or_null(busy)},
@@ -223,6 +239,8 @@ Json describe(const Diagnosis& d) {
             {"bytes_of_ceiling", d.bytes.share}}},
           {"efficiency", or_null(d.efficiency)},
           {"advice", or_null(d.advice)},
+          {"slowest_kernel", d.slowest ? describe(*d.slowest) : Json(nullptr)},
+          {"doubts", d.doubts},
           {"problems", d.problems},
           {"not_checked", d.not_checked}};
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "brrr/measure/step_cost.h"
+#include "brrr/tensor/measure_library.h"
 #include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
@@ -199,8 +200,9 @@ HostProfile named(const HostSamples& samples) {
     stack.ns += sample.ns;
     ++stack.samples;
   }
-  const auto here = reinterpret_cast<std::uintptr_t>(&named);
-  if (!code.has_local_symbols(here)) profile.without_symbols.push_back(code.frame_at(here).module);
+  const auto library = reinterpret_cast<std::uintptr_t>(&open_measure_library);  // brrr's
+  if (!code.has_local_symbols(library))
+    profile.without_symbols.push_back(code.frame_at(library).module);
   return profile;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "brrr/measure/bench.h"
+
 namespace brrr::measure {
 
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
@@ -35,6 +37,11 @@ std::string bytes_text(double bytes) {
 std::string place_text(Device device, const Machine& machine) {
   const bool on_cpu = device.is_cpu() || machine.gpus.empty();
   return fmt::format("on {}\n", on_cpu ? machine.processor.model : machine.gpus.front().name);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return number_text(seconds * 1e6) + " µs";
+  return seconds < 1 ? number_text(seconds * 1e3) + " ms" : number_text(seconds) + " s";
 }
 
 std::string percent_text(double share) { return fmt::format("{:.0f} %", 100 * share); }

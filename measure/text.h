@@ -23,6 +23,7 @@ template <std::integral Bytes>
 std::string bytes_text(Bytes bytes) {
   return bytes_text(static_cast<double>(bytes));
 }
+std::string time_text(double seconds);   // "412 µs", "1.23 ms"
 std::string percent_text(double share);  // "41 %"
 double without_sign_of_nan(double loss);
 // "on NVIDIA H200", a line.

@@ -3,8 +3,9 @@
 // On CUDA, the step's time minus that of a queued step is time in which the device waits for the
 // host. The device time is divided among launches, bandwidth and compute in predicted proportions.
 // A kernel counts as bandwidth or compute by the time that twice its work would add; the rest of
-// its time is latency, of a kernel too small to reach the ceilings. On the CPU, overhead is the
-// time outside of kernels, plus the overhead of calls that the kernels' clock includes.
+// its time is latency, of a kernel too small to reach the ceilings. What kernels take beyond 1.5
+// times their need is neither: they are inefficient. On the CPU, overhead is the time outside of
+// kernels, plus the overhead of calls that the kernels' clock includes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,8 +32,21 @@ double seconds_of(std::int64_t ps) { return static_cast<double>(ps) * kPicosecon
 double percent(double share) { return 100 * share; }
 std::string us(double seconds) { return number_text(seconds * 1e6); }
 
+// A busy machine makes samples longer, never shorter.
+double undisturbed(const Timing& timing) {
+  return timing.disturbed() ? timing.least : timing.median;
+}
+
 const std::optional<Timing>& device_timing(const Evidence& e) {
   return e.device.is_cpu() ? e.in_kernels : e.queued;
+}
+
+// The device's time in an undisturbed step. On the CPU it is measured as a share, which noise makes
+// larger or smaller.
+double device_seconds(const Evidence& e) {
+  const double step = undisturbed(e.step);
+  return e.device.is_cpu() ? step * std::min(1.0, e.in_kernels->median / e.step.median)
+                           : std::min(step, undisturbed(*e.queued));
 }
 
 // Why a timeline cannot attribute idle time; empty: it can.
@@ -67,6 +81,18 @@ double transfer_part(const Evidence& e) {
   return static_cast<double>(e.occupancy->transfer_ns) / static_cast<double>(active);
 }
 
+// The part of the device's time beyond what its kernels need, in seconds, if they were measured one
+// by one. Default ceilings may need less than this machine.
+double excess_of(const Evidence& e, double device) {
+  if (!e.cost.calibrated) return 0;
+  double excess = 0, all = 0;
+  for (const MeasuredKernel& each : e.kernels) {
+    excess += each.excess();
+    all += each.seconds;
+  }
+  return all > 0 ? device * excess / all : 0;  // kernels of several lanes overlap
+}
+
 // Divides `time` (a share of the step) among the ceilings and the latency of kernels. `predicted`:
 // the time of the kernels without launches, in seconds.
 void divide(double time, double predicted, const StepTime& growing, Shares& shares) {
@@ -81,29 +107,63 @@ void divide(double time, double predicted, const StepTime& growing, Shares& shar
   shares.small = std::max(0.0, time - shares.bandwidth - shares.compute);
 }
 
-Shares shares_on_cpu(const Evidence& e) {
-  const double step = e.step.median, in_kernels = std::min(e.in_kernels->median, step);
+Shares shares_on_cpu(const Evidence& e, double step, double in_kernels) {
+  const double excess = excess_of(e, in_kernels), working = in_kernels - excess;
   const double calls = seconds_of(e.cost.on_device.overhead_ps);
   const double at_ceilings = seconds_of(e.cost.roofline.bound.ps());
   const double outside = step - in_kernels;
   // The clock around kernels includes part of the calls' overhead.
   const double overhead =
-      std::max(outside, std::min(calls, step - std::min(at_ceilings, in_kernels)));
+      std::max(outside, std::min(calls, outside + working - std::min(at_ceilings, working)));
   Shares shares{.idle = outside / step, .launches = (overhead - outside) / step};
-  divide(1 - overhead / step, seconds_of(e.cost.on_device.ps()) - calls, e.cost.roofline.growing,
-         shares);
+  shares.inefficient = excess / step;
+  divide(1 - overhead / step - shares.inefficient, seconds_of(e.cost.on_device.ps()) - calls,
+         e.cost.roofline.growing, shares);
   return shares;
 }
 
-Shares shares_on_cuda(const Evidence& e) {
-  const double step = e.step.median, busy = std::min(e.queued->median, step) / step;
+Shares shares_on_cuda(const Evidence& e, double step, double device) {
+  const double busy = device / step;
   Shares shares{.idle = 1 - busy, .transfers = busy * transfer_part(e)};
-  const double on_device = busy - shares.transfers;
+  shares.inefficient = excess_of(e, device - shares.transfers * step) / step;
+  const double on_device = busy - shares.transfers - shares.inefficient;
   const double predicted = seconds_of(e.cost.on_device.ps()),
                launches = seconds_of(e.cost.on_device.overhead_ps);
   shares.launches = on_device * launches / predicted;
   divide(on_device - shares.launches, predicted - launches, e.cost.roofline.growing, shares);
   return shares;
+}
+
+Shares shares_at(const Evidence& e, double step, double device) {
+  device = std::min(device, step);
+  return e.device.is_cpu() ? shares_on_cpu(e, step, device) : shares_on_cuda(e, step, device);
+}
+
+// The regime where the timings are as much longer or shorter as they spread, and where default
+// ceilings are off by a factor of two. Of a mixture either regime may be the largest.
+Confidence confidence_in(const Evidence& e, const Shares& found) {
+  const Timing& device = *device_timing(e);
+  const double step = undisturbed(e.step), busy = device_seconds(e);
+  int same = 0, all = 0;
+  for (const double a : {1 - e.step.spread / 2, 1.0, 1 + e.step.spread / 2}) {
+    for (const double b : {1 - device.spread / 2, 1.0, 1 + device.spread / 2}) {
+      for (const double ratio : {0.5, 1.0, 2.0}) {
+        if (e.cost.calibrated && ratio != 1) continue;
+        Shares shares = shares_at(e, a * step, b * busy);
+        const double both = shares.bandwidth + shares.compute;
+        const double moving = shares.bandwidth * ratio, weight = moving + shares.compute;
+        if (weight > 0) {
+          shares.bandwidth = both * moving / weight;
+          shares.compute = both - shares.bandwidth;
+        }
+        same += shares.largest() == found.largest() || shares.largest() == found.mixed_with();
+        ++all;
+      }
+    }
+  }
+  return same == all           ? Confidence::sure
+         : 3 * same >= 2 * all ? Confidence::likely
+                               : Confidence::unsure;
 }
 
 Achieved achieved(double work, std::int64_t at_ceilings_ps, double step) {
@@ -120,6 +180,7 @@ std::string largest_part(const Evidence& e, const Shares& s) {
                           : "launches take {:.0f} % of the step"},
       {s.transfers, "copies and fills take {:.0f} % of the step"},
       {s.small, "kernels too small to reach the ceilings take {:.0f} % of the step"},
+      {overhead ? 0 : s.inefficient, "inefficient kernels take {:.0f} % of the step"},
       {overhead ? 0 : s.bandwidth, "moving bytes takes {:.0f} % of the step"},
       {overhead ? 0 : s.compute, "arithmetic takes {:.0f} % of the step"}};
   const auto& [share, text] = *std::ranges::max_element(parts);
@@ -195,23 +256,45 @@ std::string advice_on_compute(const Evidence& e, const Shares& s) {
       largest_part(e, s), percent(reached), percent(1 - s.compute));
 }
 
+std::string advice_on_inefficiency(const Evidence& e) {
+  const MeasuredKernel& worst = *std::ranges::max_element(e.kernels, {}, &MeasuredKernel::excess);
+  return fmt::format(
+      "look at the kernel {}: it takes {:.1f} times what its bytes, FLOPs and launches need, and "
+      "without that the step would be at most {:.2f} times as fast",
+      to_string(worst), worst.seconds / worst.needed,
+      1 / std::max(0.01, 1 - worst.excess() / e.step.median));
+}
+
+constexpr Regime kAllRegimes[] = {Regime::overhead, Regime::bandwidth, Regime::compute,
+                                  Regime::inefficient};
+
 }  // namespace
 
+std::string to_string(const MeasuredKernel& kernel) {
+  const std::string count = kernel.launches == 1 ? "" : fmt::format("{} x ", kernel.launches);
+  return fmt::format("{}{} of {}{}{}", count, kernel.name, kernel.result,
+                     kernel.module.empty() ? "" : " in " + kernel.module,
+                     kernel.phase.empty() ? "" : ", " + kernel.phase);
+}
+
 double Shares::of(Regime regime) const {
-  return regime == Regime::overhead    ? overhead()
-         : regime == Regime::bandwidth ? bandwidth
-                                       : compute;
+  switch (regime) {
+    case Regime::overhead: return overhead();
+    case Regime::bandwidth: return bandwidth;
+    case Regime::compute: return compute;
+    case Regime::inefficient: break;
+  }
+  return inefficient;
 }
 
 Regime Shares::largest() const {
-  const Regime all[] = {Regime::overhead, Regime::bandwidth, Regime::compute};
-  return *std::ranges::max_element(all, {}, [this](Regime regime) { return of(regime); });
+  return *std::ranges::max_element(kAllRegimes, {}, [this](Regime each) { return of(each); });
 }
 
 std::optional<Regime> Shares::mixed_with() const {
   const Regime first = largest();
   std::optional<Regime> second;
-  for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute}) {
+  for (const Regime regime : kAllRegimes) {
     if (regime != first && of(first) - of(regime) < kMixed && (!second || of(regime) > of(*second)))
       second = regime;
   }
@@ -220,46 +303,55 @@ std::optional<Regime> Shares::mixed_with() const {
 
 std::vector<std::string> problems_of(const Evidence& e) {
   std::vector<std::string> problems = e.further_problems;
-  const auto check = [&](const Timing& timing, const char* what) {
-    if (timing.disturbed()) {
-      problems.push_back(
-          fmt::format("disturbed: samples of {} spread by {:.0f} %", what, percent(timing.spread)));
-    }
-  };
-  check(e.step, "the step");
-  const std::optional<Timing>& device = device_timing(e);
-  const char* const name = e.device.is_cpu() ? "time in kernels" : "queued steps";
-  if (device) {
-    check(*device, name);
-    if (device->median > kMethods * e.step.median) {
-      problems.push_back(fmt::format("disturbed: {} took {} us, the whole step {}", name,
-                                     us(device->median), us(e.step.median)));
-    }
-  } else {
+  if (!device_timing(e)) {
     problems.emplace_back(e.device.is_cpu()
                               ? "incomplete: the kernels were not timed"
                               : "incomplete: the device was not timed, since its stream cannot "
                                 "queue a whole step");
   }
   if (e.cost.on_device.ps() == 0) problems.emplace_back("incomplete: the step runs no kernel");
+  return problems;
+}
+
+std::vector<std::string> doubts_of(const Evidence& e) {
+  std::vector<std::string> doubts;
+  const auto check = [&](const Timing& timing, const char* what, const char* then) {
+    if (timing.disturbed()) {
+      doubts.push_back(fmt::format("disturbed: samples of {} spread by {:.0f} %{}", what,
+                                   percent(timing.spread), then));
+    }
+  };
+  constexpr const char* kLeast = ", the least counts";
+  check(e.step, "the step", kLeast);
+  if (const std::optional<Timing>& device = device_timing(e)) {
+    const bool on_cpu = e.device.is_cpu();
+    const char* const name = on_cpu ? "time in kernels" : "queued steps";
+    check(*device, name, on_cpu ? "" : kLeast);
+    const double busy = on_cpu ? device->median : undisturbed(*device),
+                 step = on_cpu ? e.step.median : undisturbed(e.step);
+    if (busy > kMethods * step) {
+      doubts.push_back(
+          fmt::format("disturbed: {} took {} us, the whole step {}", name, us(busy), us(step)));
+    }
+  }
   if (!e.cost.calibrated) {
     const std::string& why = e.cost.why_defaults;
-    problems.push_back(fmt::format("default ceilings{}: brrr calibrate measures this machine's",
-                                   why.empty() ? "" : " (" + why + ")"));
+    doubts.push_back(fmt::format("default ceilings{}: brrr calibrate measures this machine's",
+                                 why.empty() ? "" : " (" + why + ")"));
   }
-  problems.insert(problems.end(), e.drift.begin(), e.drift.end());
+  doubts.insert(doubts.end(), e.drift.begin(), e.drift.end());
   for (const std::string& what : e.missing)
-    problems.push_back(fmt::format("the timeline is incomplete: {}", what));
+    doubts.push_back(fmt::format("the timeline is incomplete: {}", what));
   if (e.gpu) {
-    for (const std::string& line : disturbances(*e.gpu)) problems.push_back("disturbed: " + line);
+    for (const std::string& line : disturbances(*e.gpu)) doubts.push_back("disturbed: " + line);
   }
-  return problems;
+  return doubts;
 }
 
 Shares shares_of(const Evidence& e) {
   if (!device_timing(e) || e.cost.on_device.ps() == 0)
     fail("[shares_of] expected kernels and their measured time, got none");
-  return e.device.is_cpu() ? shares_on_cpu(e) : shares_on_cuda(e);
+  return shares_at(e, undisturbed(e.step), device_seconds(e));
 }
 
 std::string advice_on(const Evidence& e, const Shares& shares) {
@@ -280,6 +372,7 @@ std::string advice_on(const Evidence& e, const Shares& shares) {
     case Regime::overhead: return advice_on_overhead(e, shares);
     case Regime::bandwidth: return advice_on_bandwidth(e, shares);
     case Regime::compute: return advice_on_compute(e, shares);
+    case Regime::inefficient: return advice_on_inefficiency(e);
   }
   return "";
 }
@@ -301,27 +394,38 @@ Diagnosis judge(const Evidence& e) {
   result.idle_estimate = idle_estimate_of(e);
   if (e.gpu) result.not_checked = not_checked(*e.gpu);
   result.problems = problems_of(e);
+  result.doubts = doubts_of(e);
   if (!result.problems.empty()) return result;
   result.shares = shares_of(e);
   result.regime = result.shares->largest();
+  result.confidence = confidence_in(e, *result.shares);
+  const auto slowest = std::ranges::max_element(e.kernels, {}, &MeasuredKernel::excess);
+  if (result.shares->inefficient > 0) result.slowest = *slowest;
   if (e.device.is_cuda() && !result.by_timeline() && (e.occupancy || e.without_kernels))
     result.caveats.emplace_back("basis: timings only");
   result.advice = advice_on(e, *result.shares);
   return result;
 }
 
+std::string bound_text(Regime regime) {
+  if (regime == Regime::inefficient) return "bound by inefficient kernels";
+  return fmt::format("{}-bound", name_of(regime));
+}
+
 std::string regime_text(const Diagnosis& d) {
   if (!d.regime) return "without a verdict";
   const Shares& s = *d.shares;
-  std::vector<std::string> parts = {fmt::format("{:.0f} %", percent(s.of(*d.regime)))};
+  const auto part = [&](Regime regime) {
+    return fmt::format("{}{} {:.0f} %", name_of(regime),
+                       regime == Regime::inefficient ? " kernels" : "", percent(s.of(regime)));
+  };
   const std::optional<Regime> second = s.mixed_with();
-  if (second) {
-    parts[0] = fmt::format("{} {}, {} {:.0f} %", name_of(*d.regime), parts[0], name_of(*second),
-                           percent(s.of(*second)));
-  }
+  std::vector<std::string> parts = {second ? fmt::format("{}, {}", part(*d.regime), part(*second))
+                                           : fmt::format("{:.0f} %", percent(s.of(*d.regime)))};
+  if (d.confidence != Confidence::sure)
+    parts.emplace_back(kConfidences[static_cast<std::size_t>(d.confidence)]);
   parts.insert(parts.end(), d.caveats.begin(), d.caveats.end());
-  return fmt::format("{} ({})", second ? "mixed" : name_of(*d.regime) + std::string("-bound"),
-                     fmt::join(parts, "; "));
+  return fmt::format("{} ({})", second ? "mixed" : bound_text(*d.regime), fmt::join(parts, "; "));
 }
 
 std::string to_string(const Diagnosis& diagnosis) {
@@ -330,11 +434,15 @@ std::string to_string(const Diagnosis& diagnosis) {
   if (!diagnosis.regime)
     return fmt::format("no verdict: {}{}", fmt::join(diagnosis.problems, "; "), unknown);
   const Shares& s = *diagnosis.shares;
-  std::string text =
-      fmt::format("{}: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
-                  s.mixed_with() ? "mixed" : name_of(*diagnosis.regime) + std::string("-bound"),
-                  percent(s.overhead()), percent(s.bandwidth), percent(s.compute));
+  std::string text = fmt::format("{}: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
+                                 s.mixed_with() ? "mixed" : bound_text(*diagnosis.regime),
+                                 percent(s.overhead()), percent(s.bandwidth), percent(s.compute));
+  if (s.inefficient > 0)
+    text += fmt::format(", {:.0f} % inefficient kernels", percent(s.inefficient));
   for (const std::string& caveat : diagnosis.caveats) text += "; " + caveat;
+  if (diagnosis.confidence != Confidence::sure)
+    text += fmt::format("; {}", kConfidences[static_cast<std::size_t>(diagnosis.confidence)]);
+  for (const std::string& doubt : diagnosis.doubts) text += "; " + doubt;
   return text + unknown;
 }
 

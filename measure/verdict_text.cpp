@@ -21,10 +21,11 @@ std::vector<std::string> row_of(const ComparedMode& mode) {
   const bool mixed = d.shares && d.shares->mixed_with();
   std::vector<std::string> row = {mode.name, mixed ? "mixed" : d.regime ? name_of(*d.regime) : "-"};
   if (d.shares) {
-    row.insert(row.end(), {bar_of(*d.shares), percent_text(d.shares->overhead()),
-                           percent_text(d.shares->bandwidth), percent_text(d.shares->compute)});
+    row.insert(row.end(), {bar_of(*d.shares, 20), percent_text(d.shares->overhead()),
+                           percent_text(d.shares->bandwidth), percent_text(d.shares->compute),
+                           percent_text(d.shares->inefficient)});
   } else {
-    row.insert(row.end(), 4, "-");
+    row.insert(row.end(), 5, "-");
   }
   row.insert(row.end(),
              {d.busy() ? percent_text(*d.busy()) : "-", number_text(d.flops.rate * 1e-9),
@@ -204,11 +205,13 @@ void widen(std::pair<std::string, std::string>& range, const std::string& number
   if (std::stod(number) > std::stod(range.second)) range.second = number;
 }
 
-// Why modes have no verdict, a line for each reason, with the modes unless it holds for all.
-std::vector<std::string> problems_of(const Comparison& comparison) {
+// Why modes have no verdict, or are in doubt: a line for each reason, with the modes unless it
+// holds for all.
+std::vector<std::string> reasons_of(const Comparison& comparison,
+                                    std::vector<std::string> Diagnosis::*which) {
   std::vector<SameProblem> merged;
   for (const Side& side : comparison.sides) {
-    for (const std::string& problem : side.diagnosis.problems) {
+    for (const std::string& problem : side.diagnosis.*which) {
       const SameProblem one = parsed(problem);
       const auto same = std::ranges::find(merged, one.words, &SameProblem::words);
       SameProblem& into = same != merged.end() ? *same : merged.emplace_back(one);
@@ -230,32 +233,28 @@ std::vector<std::string> problems_of(const Comparison& comparison) {
 
 std::vector<std::string> columns_of(const Comparison& comparison) {
   const bool on_cpu = comparison.device.is_cpu();
-  return {"",
-          "regime",
-          "shares",
-          "overhead",
-          "bandwidth",
-          "compute",
-          on_cpu ? "in kernels" : "busy",
-          "GFLOP/s",
-          "of ceiling",
-          "GB/s",
-          "of ceiling",
+  return {"",          "regime",     "shares",      "overhead",
+          "bandwidth", "compute",    "inefficient", on_cpu ? "in kernels" : "busy",
+          "GFLOP/s",   "of ceiling", "GB/s",        "of ceiling",
           "prediction"};
 }
 
 }  // namespace
 
-std::string bar_of(const Shares& shares) {
-  constexpr double kWidth = 20;
-  const auto cells = [](double share) {
-    return static_cast<std::size_t>(std::lround(kWidth * std::clamp(share, 0.0, 1.0)));
-  };
-  const std::size_t overhead = cells(shares.overhead()),
-                    rest = cells(shares.overhead() + shares.bandwidth),
-                    all = static_cast<std::size_t>(kWidth);
-  return std::string(overhead, 'o') + std::string(rest - overhead, '=') +
-         std::string(all - rest, '#');
+std::string bar_of(const Shares& shares, std::size_t width) {
+  const std::pair<char, double> parts[] = {{'o', shares.overhead()},
+                                           {'=', shares.bandwidth},
+                                           {'#', shares.compute},
+                                           {'!', shares.inefficient}};
+  std::string bar;
+  double sum = 0;
+  for (const auto& [letter, share] : parts) {
+    sum += share;
+    const auto end = static_cast<std::size_t>(
+        std::lround(static_cast<double>(width) * std::clamp(sum, 0.0, 1.0)));
+    bar.append(end - std::min(end, bar.size()), letter);
+  }
+  return bar;
 }
 
 std::string verdict_text(const Comparison& comparison) {
@@ -264,7 +263,8 @@ std::string verdict_text(const Comparison& comparison) {
   for (const ComparedMode& mode : modes) rows.push_back(row_of(mode));
   std::string text;
   for (const std::string& row : aligned(rows)) text += row + "\n";
-  text += "shares: o overhead, = bandwidth, # compute; prediction: its error\n";
+  text +=
+      "shares: o overhead, = bandwidth, # compute, ! inefficient kernels; prediction: its error\n";
   line(text, "order", order_text(modes));
   const std::string recording = recording_text(comparison);
   if (!recording.empty()) line(text, "timeline", recording);
@@ -272,7 +272,10 @@ std::string verdict_text(const Comparison& comparison) {
   for (const std::string& each : doubling_lines(comparison)) line(text, "twice the batch", each);
   for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
     line(text, "not checked", what);
-  for (const std::string& problem : problems_of(comparison)) line(text, "no verdict", problem);
+  for (const std::string& problem : reasons_of(comparison, &Diagnosis::problems))
+    line(text, "no verdict", problem);
+  for (const std::string& doubt : reasons_of(comparison, &Diagnosis::doubts))
+    line(text, "in doubt", doubt);
   const std::string verdict = verdict_on(modes);
   if (!verdict.empty()) line(text, "verdict", verdict);
   return text;
@@ -284,8 +287,10 @@ Section verdict_section(const Comparison& comparison) {
   Section section{.title = "Verdict"};
   std::string verdict = verdict_on(modes);
   if (!verdict.empty()) section.blocks.emplace_back(Text{verdict + "."});
-  for (const std::string& problem : problems_of(comparison))
+  for (const std::string& problem : reasons_of(comparison, &Diagnosis::problems))
     section.blocks.emplace_back(Text{"No verdict: " + problem + "."});
+  for (const std::string& doubt : reasons_of(comparison, &Diagnosis::doubts))
+    section.blocks.emplace_back(Text{"In doubt: " + doubt + "."});
   for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
     section.blocks.emplace_back(Text{"Not checked: " + what + "."});
   Table table{.caption =

@@ -8,8 +8,8 @@
 
 namespace brrr::measure {
 
-// "oooooooo====########": a character for each twentieth of the step.
-std::string bar_of(const Shares& shares);
+// "oooooooo====######!!": overhead, bandwidth, compute and inefficient kernels.
+std::string bar_of(const Shares& shares, std::size_t width);
 // After the table of times.
 std::string verdict_text(const Comparison& comparison);
 // Idle time by cause: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".

@@ -86,6 +86,19 @@ Json refused(const measure::Comparison& comparison, const std::string& problem) 
   return row;
 }
 
+// The only row, with a verdict and with this among its doubts.
+Json doubted(const measure::Comparison& comparison, const std::string& doubt) {
+  const Json document = checked(to_json(comparison, {}), "compare.json");
+  const Json& row = document["rows"][0];
+  CHECK(document["verdict"].is_string());
+  CHECK(row["regime"].is_string());
+  CHECK(row["problems"].empty());
+  CHECK_THAT(row["doubts"].dump(), Contains(doubt));
+  CHECK_THAT(details_text(comparison), Contains("in doubt") && Contains(doubt));
+  CHECK_THAT(to_text(comparison), Contains("in doubt"));
+  return row;
+}
+
 measure::Timeline timeline_of(const std::string& source, std::vector<std::string> missing) {
   measure::Timeline t;
   t.device = cuda(0);
@@ -118,26 +131,26 @@ TEST_CASE("complete evidence has a verdict") {
   CHECK(row["problems"].empty());
 }
 
-TEST_CASE("another process, a slowed clock and default ceilings give no verdict") {
+TEST_CASE("another process, a slowed clock and default ceilings are doubts of a verdict") {
   measure::Evidence e = evidence();
   e.gpu->processes = 2;
-  refused(comparison_of(e), "2 processes");
+  doubted(comparison_of(e), "2 processes");
   e = evidence();
   e.gpu->slowed_by = {"hardware thermal slowdown"};
-  refused(comparison_of(e), "hardware thermal slowdown");
+  doubted(comparison_of(e), "hardware thermal slowdown");
   e = evidence();
   e.step.spread = 0.5;
-  refused(comparison_of(e), "spread by 50 %");
+  doubted(comparison_of(e), "spread by 50 %");
   e = evidence();
   e.queued.reset();
   CHECK(refused(comparison_of(e), "its stream cannot queue")["busy"].is_null());
   e = evidence();
   e.cost.calibrated = false;
   e.cost.why_defaults = "/cache/c.json is damaged";
-  refused(comparison_of(e), "default ceilings (/cache/c.json is damaged)");
+  doubted(comparison_of(e), "default ceilings (/cache/c.json is damaged)");
   e = evidence();
   e.drift = {"ceilings measured at 1980 MHz, now 1200"};
-  refused(comparison_of(e), "now 1200");
+  doubted(comparison_of(e), "now 1200");
 }
 
 TEST_CASE("what NVML does not tell is listed beside the verdict") {
@@ -148,11 +161,11 @@ TEST_CASE("what NVML does not tell is listed beside the verdict") {
   CHECK(row["regime"] == "overhead");
 }
 
-TEST_CASE("lost records give no verdict") {
+TEST_CASE("a timeline with lost records is not used") {
   measure::Evidence e = evidence();
   const measure::Timeline lost = timeline_of("CUPTI 13.0", {"CUPTI dropped 12 records"});
   measure::add_timeline(lost, e);
-  const Json row = refused(comparison_of(e, lost), "CUPTI dropped 12 records");
+  const Json row = doubted(comparison_of(e, lost), "CUPTI dropped 12 records");
   CHECK(row["idle_by_cause"].is_null());
   CHECK(row["idle_sources"].empty());
   CHECK(row["timeline"]["complete"] == false);

@@ -91,7 +91,7 @@ file(READ ${WORK}/modes.html page)
 expect_in("${page}" "<h1>mlp: batch 8, width 16, 3 layers, f32 on cpu, adam</h1>" "<dt>date</dt><dd>20"
   "<dd>brrr compare mlp --device cpu --batch 8 " "predicted before" "Time of a step by mode"
   "Roofline of a fused full step" "Planned memory over a graph step"
-  "defaults, not measured" "<code>modes.json</code>" "Verdict</h2>" "No verdict: default ceilings"
+  "defaults, not measured" "<code>modes.json</code>" "Verdict</h2>" "In doubt: default ceilings"
   "Order of the modes: fastest first: ")
 file(READ ${WORK}/modes.json out)
 expect(agree ON)

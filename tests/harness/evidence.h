@@ -60,8 +60,9 @@ inline measure::Diagnosis checked(const measure::Evidence& e) {
   CHECK(d.advice.empty() == !d.regime);
   if (!d.shares) return d;
   CHECK(d.shares->sum() == Approx(1));
-  for (const double part : {d.shares->idle, d.shares->launches, d.shares->transfers,
-                            d.shares->small, d.shares->bandwidth, d.shares->compute})
+  for (const double part :
+       {d.shares->idle, d.shares->launches, d.shares->transfers, d.shares->small,
+        d.shares->bandwidth, d.shares->compute, d.shares->inefficient})
     CHECK(part >= 0);
   return d;
 }
@@ -71,6 +72,13 @@ inline std::string only_problem(const measure::Evidence& e) {
   const measure::Diagnosis d = checked(e);
   CHECK_FALSE(d.regime);
   return d.problems.size() == 1 ? d.problems[0] : std::to_string(d.problems.size()) + " problems";
+}
+
+// The only doubt of a verdict; a count where there are several.
+inline std::string only_doubt(const measure::Evidence& e) {
+  const measure::Diagnosis d = checked(e);
+  CHECK(d.regime);
+  return d.doubts.size() == 1 ? d.doubts[0] : std::to_string(d.doubts.size()) + " doubts";
 }
 
 // The device's time of a medium step on an H200, bound by compute.

@@ -135,9 +135,12 @@ TEST_CASE("a step of one's own is compared in all modes", "[compare]") {
   }
   CHECK(found.status() == 0);
   CHECK(found.problem().empty());
-  CHECK(shown.front() == "eager");
-  CHECK_THAT(measure::to_text(found), Contains("towers") && Contains("8 rows") &&
-                                          Contains("eager, graph, fused agree bit for bit"));
+  CHECK(shown.front() == "1 of 10: eager");
+  CHECK(shown.back() == "10 of 10: recording fused");
+  CHECK_THAT(measure::to_text(found),
+             Contains("towers: 8 rows\n") && Contains("losses   agree over 6 steps bit for bit\n"));
+  CHECK_THAT(measure::details_text(found),
+             Contains("towers") && Contains("eager, graph, fused agree bit for bit"));
   const std::string json = measure::to_json(found, {});
   CHECK_THAT(json, Contains("\"model\": \"towers\"") && Contains("\"rows\": 8"));
   CHECK_THAT(measure::to_html(measure::compare_report(found, {}, "./towers"), "towers.json"),

@@ -36,7 +36,7 @@ TEST_CASE("a step on CUDA is timed by the host, synchronized and queued", "[diag
     // A launch of each kernel, without the host's part.
     CHECK(e.cost.on_device.ps() <= e.cost.predicted.ps());
     CHECK(measure::shares_of(e).sum() == Approx(1));
-    CHECK_FALSE(measure::judge(e).problems.empty());
+    CHECK_FALSE(measure::judge(e).doubts.empty());
   }
   synchronize(cuda(0));
 }
@@ -126,8 +126,8 @@ TEST_CASE("a timeline names who caused idle time, and times launches", "[diagnos
     CHECK_FALSE(lost.regime);
     CHECK_FALSE(lost.occupancy);
     CHECK(lost.unattributed == "the timeline is incomplete");
-    CHECK(std::ranges::count(lost.problems,
-                             "the timeline is incomplete: CUPTI dropped 12 records") == 1);
+    CHECK(std::ranges::count(lost.doubts, "the timeline is incomplete: CUPTI dropped 12 records") ==
+          1);
   }
   synchronize(cuda(0));
 }

@@ -11,6 +11,7 @@
 #include "brrr/nn/mlp.h"
 #include "brrr/nn/optim/optimizer.h"
 #include "brrr/nn/optim/optimizers.h"
+#include "brrr/tensor/measure_library.h"
 #include "brrr/tensor/sanitizers.h"
 #include "tests/harness/catch.h"
 #include <brrr/brrr.h>
@@ -54,9 +55,12 @@ measure::Timing timing(double seconds) { return {.median = seconds, .samples = 2
 
 TEST_CASE("every name of the ledger's table is in the program", "[ledger]") {
   measure::LoadedCode code;
-  const auto functions =
-      code.functions_near(reinterpret_cast<std::uintptr_t>(&measure::host_ledger));
-  const std::set<std::string> names(functions.begin(), functions.end());
+  std::set<std::string> names;
+  for (const auto address : {reinterpret_cast<std::uintptr_t>(&measure::host_ledger),
+                             reinterpret_cast<std::uintptr_t>(&open_measure_library)}) {
+    const auto functions = code.functions_near(address);
+    names.insert(functions.begin(), functions.end());
+  }
   REQUIRE(names.size() > 1000);
   for (const measure::KnownName& known : measure::known_names()) {
     const std::string name = known.name, inside = name + "::";

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/measure_library.h"
 #include "tests/harness/catch.h"
 
 using namespace brrr;
@@ -103,12 +104,13 @@ TEST_CASE("addresses of this process have names", "[symbols]") {
   CHECK(here.function == "function_of_this_test");
   CHECK(here.named);
   CHECK(here.module == "brrr_tests");
-  const auto beside = code.functions_near(address_of(&qualified_name));
+  const auto beside = code.functions_near(address_of(&open_measure_library));  // of brrr
   for (const char* const name : {"brrr::make_tensor", "brrr::run_cpu", "brrr::on_cpu::pointwise"}) {
     INFO(name);
     CHECK(std::ranges::count(beside, std::string(name)) > 0);
   }
   CHECK(code.has_local_symbols(address_of(&qualified_name)));
+  CHECK(code.has_local_symbols(address_of(&open_measure_library)));
   const measure::Frame of_libc = code.frame_at(address_of(&std::strtoull) + 1);
   CHECK(of_libc.module.starts_with("libc"));
   const measure::Frame nowhere = code.frame_at(1);

@@ -1,0 +1,198 @@
+// The first lines of a comparison. They fit a terminal of 80 columns; details_text has the rest.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "brrr/measure/bench.h"
+#include "brrr/measure/compare_text.h"
+#include "brrr/measure/text.h"
+#include "brrr/measure/verdict_text.h"
+
+namespace brrr::measure {
+namespace {
+
+constexpr std::size_t kColumns = 80, kTitle = 9;
+
+// At most `width` characters; `text` has no others than ASCII.
+std::string clipped(const std::string& text, std::size_t width) {
+  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
+}
+
+std::string titled(const char* title, const std::string& text) {
+  return fmt::format("{:<{}}{}\n", title, kTitle, clipped(text, kColumns - kTitle));
+}
+
+const Side& fastest_of(const Comparison& comparison) {
+  return *std::ranges::min_element(comparison.sides, {},
+                                   [](const Side& side) { return side.step->median; });
+}
+
+// The time that this machine's ceilings allow for a step's work.
+double at_best(const Side& side) {
+  return static_cast<double>(side.cost->roofline.bound.ps()) * 1e-12;
+}
+
+std::string in_colors(const std::string& bar) {
+  std::string text;
+  for (std::size_t i = 0; i < bar.size(); ++i) {
+    if (i == 0 || bar[i] != bar[i - 1]) {
+      const char* const color = bar[i] == 'o'   ? "\033[33m"
+                                : bar[i] == '=' ? "\033[36m"
+                                : bar[i] == '#' ? "\033[32m"
+                                                : "\033[31m";
+      text += color;
+    }
+    text += bar[i];
+  }
+  return text + "\033[0m";
+}
+
+// What the letters of the bars mean, as long as there is room.
+std::string legend(const Comparison& comparison, std::size_t width) {
+  const bool slow = std::ranges::any_of(comparison.sides, [](const Side& side) {
+    return side.diagnosis.shares && side.diagnosis.shares->inefficient > 0;
+  });
+  std::string text = "o overhead = bandwidth # compute";
+  if (slow) text += " ! slow";
+  return text.size() <= width ? text : clipped("o host = bytes # FLOPs ! slow", width);
+}
+
+// "eager is overhead-bound: 71 % overhead, 20 % bandwidth, 9 % slow (likely)"
+std::string regime_line(const Side& side) {
+  const Diagnosis& d = side.diagnosis;
+  if (!d.regime) return side.name + ": no verdict";
+  const std::pair<const char*, double> parts[] = {{"overhead", d.shares->overhead()},
+                                                  {"bandwidth", d.shares->bandwidth},
+                                                  {"compute", d.shares->compute},
+                                                  {"slow", d.shares->inefficient}};
+  std::vector<std::string> shares;
+  for (const auto& [name, share] : parts) {
+    if (share >= 0.005) shares.push_back(fmt::format("{} {}", percent_text(share), name));
+  }
+  const char* const confidence = kConfidences[static_cast<std::size_t>(d.confidence)];
+  return fmt::format("{} is {}: {}{}", side.name,
+                     d.shares->mixed_with() ? "mixed" : bound_text(*d.regime),
+                     fmt::join(shares, ", "),
+                     d.confidence == Confidence::sure ? "" : fmt::format(" ({})", confidence));
+}
+
+std::string rows_text(const Comparison& comparison, bool in_color) {
+  std::size_t names = kTitle - 2;
+  double slowest = 0;
+  for (const Side& side : comparison.sides) {
+    names = std::max(names, side.name.size());
+    slowest = std::max(slowest, side.step->median);
+  }
+  const std::size_t width = kColumns - std::min<std::size_t>(names, 30) - 2 - 9 - 2 - 9 - 2 - 9;
+  std::string text = fmt::format("{:<{}}  {:>9}  {:>9}  {:<{}}{:>9}\n", "", names, "step",
+                                 "predicted", legend(comparison, width), width, "of peak");
+  for (const Side& side : comparison.sides) {
+    const double seconds = side.step->median;
+    const auto length = std::max(1.0, std::round(static_cast<double>(width) * seconds / slowest));
+    const std::string bar = side.diagnosis.shares
+                                ? bar_of(*side.diagnosis.shares, static_cast<std::size_t>(length))
+                                : std::string(static_cast<std::size_t>(length), '?');
+    text += fmt::format("{:<{}}  {:>9}  {:>9}  {}{:<{}}{:>9}\n", side.name, names,
+                        time_text(seconds) + (side.step->disturbed() ? "~" : ""),
+                        time_text(static_cast<double>(side.cost->predicted.ps()) * 1e-12),
+                        in_color ? in_colors(bar) : bar, "", width - bar.size(),
+                        percent_text(at_best(side) / seconds));
+  }
+  return text;
+}
+
+std::string losses_text(const Comparison& comparison) {
+  if (comparison.divergence || comparison.disagreement())
+    return fmt::format("{}", fmt::join(agreement_lines(comparison), "; "));
+  const std::size_t steps = comparison.sides.front().losses.size();
+  std::vector<std::string> close;
+  for (const Side& side : comparison.sides) {
+    if (side.agreement.largest > 0)
+      close.push_back(fmt::format("{} within {:.0e}", side.name, side.agreement.largest));
+  }
+  return fmt::format("agree over {} steps{}{}", steps,
+                     close.size() + 1 == comparison.sides.size() ? "" : " bit for bit",
+                     close.empty() ? "" : fmt::format(", {}", fmt::join(close, ", ")));
+}
+
+std::string fastest_text(const Comparison& comparison) {
+  const Side& base = comparison.sides.front();
+  const Side& fastest = fastest_of(comparison);
+  if (!is_faster(*fastest.step, *base.step))
+    return fmt::format("nothing of these: no other is faster than {} by 5 %", base.name);
+  return fmt::format("{}: {:.2f} times as fast as {}, as measured", fastest.name,
+                     comparison.speed_up(fastest), base.name);
+}
+
+// What the machine allows for, or that it is exceeded.
+std::string best_text(const Comparison& comparison) {
+  const Side &best = *std::ranges::min_element(comparison.sides, {}, at_best),
+             &fastest = fastest_of(comparison);
+  const char* const whose = best.cost->calibrated ? "this machine's" : "default";
+  if (at_best(best) > fastest.step->median) {
+    return fmt::format("{} is faster than {} ceilings allow ({}): brrr calibrate", fastest.name,
+                       whose, time_text(at_best(best)));
+  }
+  return fmt::format("{} for the bytes and FLOPs of {}, by {} ceilings", time_text(at_best(best)),
+                     best.name, whose);
+}
+
+// The fastest step with a kernel whose excess is worth a line; null: none.
+const Side* slow_side(const Comparison& comparison) {
+  constexpr double kWorthwhile = 0.03;
+  const Side* found = nullptr;
+  for (const Side& side : comparison.sides) {
+    const std::optional<MeasuredKernel>& kernel = side.diagnosis.slowest;
+    if (!kernel || kernel->excess() < kWorthwhile * side.step->median) continue;
+    if (!found || side.step->median < found->step->median) found = &side;
+  }
+  return found;
+}
+
+std::string kernel_text(const Side& side) {
+  const MeasuredKernel& kernel = *side.diagnosis.slowest;
+  return fmt::format("{:.0f} % of {}, {:.1f} times its need: {}",
+                     100 * kernel.seconds / side.step->median, side.name,
+                     kernel.seconds / kernel.needed, to_string(kernel));
+}
+
+// The first doubt of the modes, and how many there are beside it.
+std::string doubts_text(const Comparison& comparison) {
+  std::vector<std::string> all;
+  for (const Side& side : comparison.sides) {
+    const Diagnosis& d = side.diagnosis;
+    for (const auto* const list : {&d.problems, &d.doubts, &d.caveats}) {
+      for (const std::string& each : *list) {
+        if (std::ranges::find(all, each) == all.end()) all.push_back(each);
+      }
+    }
+  }
+  if (all.empty()) return {};
+  const std::string more = all.size() > 1 ? fmt::format(" (and {} more)", all.size() - 1) : "";
+  return clipped(all.front(), kColumns - kTitle - more.size()) + more;
+}
+
+}  // namespace
+
+std::string to_text(const Comparison& comparison, bool in_color) {
+  const Side& base = comparison.sides.front();
+  std::string text =
+      clipped(comparison.describes.empty() ? comparison.name
+                                           : comparison.name + ": " + comparison.describes,
+              kColumns) +
+      "\n";
+  text += clipped(regime_line(base), kColumns) + "\n";
+  text += rows_text(comparison, in_color);
+  text += titled("at best", best_text(comparison));
+  if (!base.losses.empty()) text += titled("losses", losses_text(comparison));
+  if (comparison.sides.size() > 1) text += titled("try", fastest_text(comparison));
+  if (const Side* const slow = slow_side(comparison)) text += titled("kernel", kernel_text(*slow));
+  if (const std::string doubts = doubts_text(comparison); !doubts.empty())
+    text += titled("in doubt", doubts);
+  return text;
+}
+
+}  // namespace brrr::measure

@@ -1,0 +1,67 @@
+#include "brrr/measure/kernel_groups.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+namespace brrr::measure {
+
+std::vector<KernelGroup> grouped(const Side& side) {
+  std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, KernelGroup> groups;
+  for (std::size_t i = 0; i < side.launches.size(); ++i) {
+    const LaunchCost& each = side.launches[i];
+    KernelGroup& group = groups[{each.name, each.result, each.bytes, each.flops}];
+    group.cost = &each;
+    ++group.count;
+    group.predicted_ps += each.predicted.ps();
+    if (i >= side.launch_seconds.size() || !side.launch_seconds[i]) continue;
+    ++group.measured;
+    group.seconds += *side.launch_seconds[i];
+  }
+  std::vector<KernelGroup> sorted;
+  for (auto& [key, group] : groups) {
+    if (!group.is_measured()) group.seconds = static_cast<double>(group.predicted_ps) * 1e-12;
+    sorted.push_back(group);
+  }
+  std::ranges::stable_sort(sorted, std::ranges::greater(), &KernelGroup::seconds);
+  return sorted;
+}
+
+namespace {
+
+// Of one launch, in seconds. Outside of products a division or a call of exp counts as a FLOP, and
+// takes as long as several multiply-adds, by which the ceiling was measured.
+double needed_by(const core::LaunchCost& cost) {
+  constexpr std::int64_t kMostPerFlop = 8;
+  const core::KernelTime& time = cost.by_ceilings;
+  const std::int64_t computing = time.computing_ps * (cost.product.empty() ? kMostPerFlop : 1);
+  return static_cast<double>(time.overhead_ps + std::max(time.moving_ps, computing)) * 1e-12;
+}
+
+}  // namespace
+
+std::vector<MeasuredKernel> measured_kernels(const Side& side) {
+  std::vector<MeasuredKernel> kernels;
+  // On the CPU the recording of a launch is in its time.
+  double recording = 0;
+  if (side.timeline && side.timeline->device.is_cpu()) {
+    const Timeline& timeline = *side.timeline;
+    recording = std::max(0.0, timeline.traced.median - timeline.untraced.median) /
+                static_cast<double>(std::max<std::size_t>(side.launches.size(), 1));
+  }
+  for (const KernelGroup& group : grouped(side)) {
+    if (!group.is_measured()) continue;
+    const core::LaunchCost& cost = *group.cost;
+    kernels.push_back({.name = cost.name,
+                       .result = cost.result,
+                       .module = cost.module,
+                       .phase = cost.phase,
+                       .launches = group.count,
+                       .seconds = std::max(0.0, group.seconds - group.count * recording),
+                       .needed = group.count * needed_by(cost)});
+  }
+  return kernels;
+}
+
+}  // namespace brrr::measure

@@ -1,0 +1,29 @@
+// Equal launches of a compiled step, with their time: what kernels a reader looks at.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <brrr/measure/compare.h>
+
+namespace brrr::measure {
+
+// Launches with the same name, shape and work, and therefore the same predicted time.
+struct KernelGroup {
+  const core::LaunchCost* cost = nullptr;  // of the side
+  int count = 0, measured = 0;
+  double seconds = 0;  // of all of them: measured, else predicted
+  std::int64_t predicted_ps = 0;
+
+  double each() const { return seconds / count; }
+  bool is_measured() const { return measured == count; }
+};
+
+// The groups of a side, the slowest first. If not all launches of a group were measured, its time
+// is the predicted one.
+std::vector<KernelGroup> grouped(const Side& side);
+
+// Those of them that were measured.
+std::vector<MeasuredKernel> measured_kernels(const Side& side);
+
+}  // namespace brrr::measure
