@@ -512,7 +512,7 @@ std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,
 
 CompileReport CompiledStep::report() const {
   const std::lock_guard lock(state_->mutex);
-  CompileReport report;
+  CompileReport report{.name = state_->options.name};
   for (const auto& entry : state_->entries) {
     CompiledEntry line = graph::report_of(*entry->program);
     line.mode = state_->options.mode;

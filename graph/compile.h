@@ -126,6 +126,7 @@ class VerifyError : public Error {
 
 // One traced form of a step.
 struct CompiledEntry {
+  Device device;
   Mode mode = Mode::graph;
   std::string signature;  // "f32[32, 64], f32[32, 64]"
   std::string reason;     // why it was compiled
@@ -161,9 +162,10 @@ struct CompiledEntry {
 };
 
 struct CompileReport {
-  std::vector<CompiledEntry> entries;
-  std::int64_t eager_calls = 0;            // calls that could not be replayed
-  std::vector<std::string> eager_reasons;  // the last few
+  std::string name = {};  // of the step
+  std::vector<CompiledEntry> entries = {};
+  std::int64_t eager_calls = 0;                 // calls that could not be replayed
+  std::vector<std::string> eager_reasons = {};  // the last few
 };
 
 namespace core {

@@ -237,6 +237,7 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
 
 CompiledEntry report_of(const Program& program) {
   CompiledEntry line;
+  line.device = program.graph().device;
   line.nodes = static_cast<int>(program.launches().size());
   line.lanes = program.plan().lanes;
   line.arena_bytes = program.plan().arena_bytes;

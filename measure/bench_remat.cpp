@@ -18,7 +18,7 @@
 namespace brrr::measure {
 namespace {
 
-using Step = Compiled<std::function<Tensor()>>;
+using ReplayedStep = Compiled<std::function<Tensor()>>;
 
 struct Policy {
   const char* name;
@@ -36,7 +36,7 @@ class RematBench {
     for (const Policy& policy : policies) {
       const std::string name = fmt::format("remat/{} {}", model, policy.name);
       options_.progress(name);
-      Step kept = step(make, Remat::none()), ours = step(make, policy.remat);
+      ReplayedStep kept = step(make, Remat::none()), ours = step(make, policy.remat);
       add_times(name, ours, kept, options_.sampling());
       if (!options_.device.is_cpu())
         add_times(name + " with pauses", ours, kept, with_pauses(options_.sampling()));
@@ -56,13 +56,14 @@ class RematBench {
     sampling.pause = 6;
     return sampling;
   }
-  static Step step(const std::function<std::function<Tensor()>()>& make, Remat remat) {
-    Step step =
+  static ReplayedStep step(const std::function<std::function<Tensor()>()>& make, Remat remat) {
+    ReplayedStep step =
         compile(make(), {.mode = Mode::fused, .remat = remat, .fallback = OnFallback::refuse});
     for (int call = 0; call < 2; ++call) step();
     return step;
   }
-  void add_times(std::string name, Step& ours, Step& kept, const Sampling& sampling) {
+  void add_times(std::string name, ReplayedStep& ours, ReplayedStep& kept,
+                 const Sampling& sampling) {
     const auto [timing, limit] =
         time_both(device_batch(options_.device, [&] { ours(); }),
                   device_batch(options_.device, [&] { kept(); }), sampling);

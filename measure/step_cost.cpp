@@ -1,20 +1,33 @@
 #include "brrr/measure/step_cost.h"
 
 #include <algorithm>
-#include <map>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/host_recorder.h"
+#include "brrr/measure/kernel_clock.h"
 #include "brrr/measure/replays.h"
 #include "brrr/tensor/allocator.h"
 
 namespace brrr::measure {
 namespace {
+
+// All but FLOPs and bytes.
+void add_entry(const CompiledEntry& entry, std::span<const LaunchCost> launches, StepCost& cost) {
+  cost.replayed.push_back(entry);
+  cost.kernels += entry.device.is_cpu() ? entry.nodes : entry.launches;
+  cost.roofline += entry.roofline;
+  cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);
+  for (const LaunchCost& launch : launches) {
+    const auto type = std::ranges::find(graph::kProductTypes, launch.product);
+    if (type != graph::kProductTypes.end())
+      cost.product_flops[static_cast<std::size_t>(type - graph::kProductTypes.begin())] +=
+          launch.flops;
+  }
+}
 
 // Adds up calls; what a compiled step calls to replay an entry apart, by the entry.
 class Adding : public Observer, public core::ReplayListener {
@@ -62,7 +75,7 @@ class Adding : public Observer, public core::ReplayListener {
       cost.product_flops[static_cast<std::size_t>(work.type)] += work.product_flops;
     cost.calibrated = ceilings_->calibrated();
     cost.why_defaults = ceilings_->why_defaults;
-    for (const ReplayedEntry& each : entries_) add_entry(each, cost);
+    for (const ReplayedEntry& each : entries_) add_entry(each.report(), each.launches(), cost);
     predict_at(cost.host_slowdown, device_, cost);
     cost.predicted = cost.predicted_at_timed_speed;
   }
@@ -73,19 +86,6 @@ class Adding : public Observer, public core::ReplayListener {
   Cost sum;
 
  private:
-  void add_entry(const ReplayedEntry& each, StepCost& cost) const {
-    const CompiledEntry& entry = cost.replayed.emplace_back(each.report());
-    cost.kernels += device_.is_cpu() ? entry.nodes : entry.launches;
-    cost.roofline += entry.roofline;
-    cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);
-    for (const LaunchCost& launch : each.launches()) {
-      const auto type = std::ranges::find(graph::kProductTypes, launch.product);
-      if (type != graph::kProductTypes.end())
-        cost.product_flops[static_cast<std::size_t>(type - graph::kProductTypes.begin())] +=
-            launch.flops;
-    }
-  }
-
   Device device_;
   std::shared_ptr<const graph::Ceilings> ceilings_;
   EagerCalls calls_;
@@ -93,51 +93,6 @@ class Adding : public Observer, public core::ReplayListener {
   std::vector<std::pair<EagerCalls, std::size_t>> before_;  // of compiled steps that are called
   std::vector<ReplayedEntry> entries_;
   std::mutex mutex_;
-};
-
-// Measures the time between `before` and `after` of calls with a kernel. These calls do not nest,
-// since ops called by an op are not observed.
-class KernelClock : public Observer {
- public:
-  void before(const Call& call) override {
-    if (does_work(call)) start();
-  }
-  void after(const Call& call, std::span<const Tensor>) override {
-    const double now = host_seconds();
-    if (does_work(call)) stop(now);
-  }
-
-  // Minus the cost of reading the clock.
-  double seconds() const { return std::max(0.0, seconds_ - calls_ * seconds_of_clock()); }
-
- private:
-  void start() {
-    const std::lock_guard lock(mutex_);
-    double& start = starts_[std::this_thread::get_id()];
-    start = host_seconds();
-  }
-  void stop(double now) {
-    const std::lock_guard lock(mutex_);
-    seconds_ += now - starts_[std::this_thread::get_id()];
-    ++calls_;
-  }
-  static double seconds_of_clock() {
-    constexpr int kPairs = 1000;
-    static const double seconds = [] {
-      KernelClock empty;
-      for (int i = 0; i < kPairs; ++i) {
-        empty.start();
-        empty.stop(host_seconds());
-      }
-      return empty.seconds_ / kPairs;
-    }();
-    return seconds;
-  }
-
-  std::mutex mutex_;
-  std::map<std::thread::id, double> starts_;
-  double seconds_ = 0;
-  int calls_ = 0;
 };
 
 // Runs `work`; returns the number of tape nodes that its backward passes run.
@@ -198,6 +153,19 @@ void predict_from(std::span<const LaunchCost> kernels, Device device, StepCost& 
 
 Mode mode_of(const StepCost& cost) {
   return cost.replayed.empty() ? Mode::eager : cost.replayed.front().mode;
+}
+
+StepCost cost_of_entry(const CompiledEntry& entry, std::span<const LaunchCost> launches) {
+  StepCost cost;
+  for (const LaunchCost& launch : launches) {
+    cost.bytes += launch.bytes;
+    cost.flops += launch.flops;
+  }
+  add_entry(entry, launches, cost);
+  cost.on_device = entry.by_ceilings;
+  cost.predicted = cost.predicted_at_timed_speed = entry.predicted;
+  cost.calibrated = entry.calibrated;
+  return cost;
 }
 
 StepCost cost_of_step(Device device, const std::function<void()>& step) {

@@ -50,6 +50,9 @@ Mode mode_of(const StepCost& cost);
 // by call.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
+// The cost of a replay, without running it.
+StepCost cost_of_entry(const CompiledEntry& entry, std::span<const core::LaunchCost> launches);
+
 // Predicts an eager step again, for the host's slowdown while it was timed. `predicted` is kept.
 void predict_at(double timed_slowdown, Device device, StepCost& cost);
 

@@ -23,18 +23,21 @@ std::string path_of_library() {
 }  // namespace
 
 void open_measure_library() {
-  if (setting_of("BRRR_NVTX", {"0", "1"}) != "1" || measure_library_is_open) return;
+  const bool ranges = setting_of("BRRR_NVTX", {"0", "1"}) == "1";
+  if ((!ranges && setting("BRRR_REPORT").empty()) || measure_library_is_open) return;
+  const char* const variable = ranges ? "BRRR_NVTX" : "BRRR_REPORT";
 #ifdef BRRR_MEASURE_LIBRARY
   const std::string path = path_of_library();
   if (!dlopen(path.c_str(), RTLD_NOW)) {
     const char* const why = dlerror();
-    fail("[environment] expected the library brrr_measure for BRRR_NVTX, got: {}",
+    fail("[environment] expected the library brrr_measure for {}, got: {}", variable,
          why ? why : path);
   }
 #else
   fail(
-      "[environment] expected a program that links brrr_measure for BRRR_NVTX, got one with brrr's "
-      "static library alone");
+      "[environment] expected a program that links brrr_measure for {}, got one with brrr's static "
+      "library alone",
+      variable);
 #endif
 }
 

@@ -9,8 +9,8 @@ namespace brrr {
 // Set by that library, when it is initialized.
 inline constinit std::atomic<bool> measure_library_is_open{false};
 
-// Opens it where BRRR_NVTX asks for it; throws if it cannot be opened. Its
-// initializers start what it asks for.
+// Opens it where BRRR_NVTX or BRRR_REPORT asks for it; throws if it cannot be opened. Its
+// initializers start what they ask for.
 void open_measure_library();
 
 }  // namespace brrr

@@ -62,6 +62,20 @@ run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/build ${settings})
 run(${CMAKE_COMMAND} --build ${WORK}/build --target consumer measured names)
 run(${WORK}/build/consumer)
 run(${WORK}/build/measured)
+# A program that links brrr alone is watched where the environment asks for it.
+set(ENV{BRRR_REPORT} -)
+if(WAY STREQUAL "installed" AND SHARED)
+  execute_process(COMMAND ${WORK}/build/consumer RESULT_VARIABLE status OUTPUT_VARIABLE report)
+  if(status OR NOT report MATCHES "replayed = 15\nbrrr: step\ncalled +3 replays, graph")
+    message(FATAL_ERROR "expected a report, got status ${status} and\n${report}")
+  endif()
+elseif(WAY STREQUAL "subdirectory")  # static libraries
+  execute_process(COMMAND ${WORK}/build/consumer RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE refusal)
+  if(NOT status OR NOT refusal MATCHES "expected a program that links brrr_measure for BRRR_REPORT")
+    message(FATAL_ERROR "expected a refusal, got status ${status} and\n${refusal}")
+  endif()
+endif()
+unset(ENV{BRRR_REPORT})
 run(${WORK}/build/names)
 
 if(WAY STREQUAL "subdirectory")  # an archive

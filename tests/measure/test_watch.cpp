@@ -1,0 +1,128 @@
+// What a watch sees of a program's compiled steps.
+#include "brrr/measure/watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/catch.h"
+#include "tests/harness/json_schema.h"
+#include "tests/harness/source_tree.h"
+#include <brrr/brrr.h>
+
+using namespace brrr;
+using Catch::Contains;
+using measure::WatchedStep;
+
+namespace {
+
+const WatchedStep* step_of(const std::vector<WatchedStep>& steps, const std::string& name,
+                           const std::string& signature = "") {
+  for (const WatchedStep& each : steps) {
+    if (each.name == name && (signature.empty() || each.entry->signature == signature))
+      return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("a watch sees the calls of compiled steps, and what is between them", "[watch]") {
+  const measure::Watch watch;
+  CHECK(watch.steps().empty());
+  const Tensor a = rand({64, 64}), b = rand({32, 64});
+  auto busy = compile([](const Tensor& x) { return sum(tanh(matmul(x, transpose(x, 0, 1)))); },
+                      {.mode = Mode::fused, .name = "busy"});
+  auto idle = compile([&] { return sum(a * 2.0); }, {.name = "idle"});
+  for (int i = 0; i < 60; ++i) {
+    busy(a);
+    if (i % 2 == 0) busy(b);  // an entry of its own
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    idle();
+  }
+  a + a;  // eager calls are not of a step
+  const std::vector<WatchedStep> steps = watch.steps();
+  REQUIRE(steps.size() == 3);
+  const WatchedStep* const wide = step_of(steps, "busy", "(f32[64, 64])");
+  const WatchedStep* const flat = step_of(steps, "busy", "(f32[32, 64])");
+  const WatchedStep* const last = step_of(steps, "idle");
+  REQUIRE((wide && flat && last));
+  CHECK(wide->calls == 60);
+  CHECK(flat->calls == 30);
+  CHECK(last->calls == 60);
+  CHECK(wide->entry->mode == Mode::fused);
+  CHECK(last->entry->device == Device::cpu());
+  CHECK_FALSE(wide->launches.empty());
+  CHECK(wide->period.median > 1e-3);
+  CHECK(wide->in_call.median < wide->period.median);
+  CHECK(last->outside_share() > 0.5);  // it sleeps before each call
+  CHECK(last->outside.median > 1e-3);
+  CHECK(wide->outside_share() < last->outside_share());
+  REQUIRE(last->diagnosis);
+  CHECK(last->diagnosis->regime);
+  CHECK(last->diagnosis->device_time);
+  CHECK_THAT(measure::to_text(steps),
+             Contains("brrr: idle\n") && Contains("bound by your code between calls") &&
+                 Contains("60 replays, graph, no arguments") && Contains("60 replays, fused"));
+}
+
+TEST_CASE("calls that run eagerly, throw or are parts of others are no replays", "[watch]") {
+  const measure::Watch watch;
+  const Tensor a = rand({4}), b = rand({5});
+  auto inner = compile([](const Tensor& x) { return x * 2.0; }, {.name = "inner"});
+  auto outer = compile([&](const Tensor& x) { return inner(x) + 1.0; },
+                       {.name = "outer", .most_entries = 1, .fallback = OnFallback::ignore});
+  auto throws = compile([](const Tensor& x) { return x * item(x); }, {.name = "throws"});
+  for (int i = 0; i < 5; ++i) {
+    outer(a);
+    outer(b);  // a second entry is not allowed
+    CHECK_THROWS(throws(rand({1})));
+  }
+  const std::vector<WatchedStep> steps = watch.steps();
+  REQUIRE(step_of(steps, "outer"));
+  CHECK(step_of(steps, "outer")->calls == 5);
+  CHECK(step_of(steps, "outer")->eager_calls == 5);
+  CHECK_FALSE(step_of(steps, "throws"));
+}
+
+TEST_CASE("a step of few calls is reported without times", "[watch]") {
+  const measure::Watch watch;
+  const Tensor a = rand({4});
+  auto twice = compile([&] { return a + 1.0; }, {.name = "twice"});
+  for (int i = 0; i < 2; ++i) twice();
+  CHECK(watch.steps().empty());
+  twice();
+  REQUIRE(watch.steps().size() == 1);
+  CHECK(watch.steps()[0].calls == 3);
+  CHECK_FALSE(watch.steps()[0].diagnosis);
+  CHECK_THAT(measure::to_text(watch.steps()), Contains("called too seldom to judge"));
+  CHECK_THAT(measure::to_text({}), Contains("no compiled step"));
+}
+
+TEST_CASE("the report of a watch is a valid document and a page", "[watch]") {
+  const measure::Watch watch;
+  nn::MLP model({16, 32, 4});
+  optim::Optimizer optimizer(model, optim::adam(1e-3));
+  const Tensor x = rand({8, 16}), y = rand({8, 4});
+  auto step = compile(
+      [&] {
+        optimizer.zero_grad();
+        backward(nn::mse_loss(model(x), y));
+        optimizer.step();
+      },
+      {.name = "train <&>"});
+  for (int i = 0; i < 50; ++i) step();
+  const testing::JsonSchemas schemas(testing::source_path("docs/schemas"));
+  const auto document =
+      nlohmann::json::parse(measure::to_json(watch.steps(), measure::describe_machine()));
+  CHECK(schemas.violation(document, "watch.json").value_or("") == "");
+  CHECK(std::ranges::any_of(document["steps"][0]["kernels"],
+                            [](const auto& kernel) { return kernel["module"] == "mlp.layers.1"; }));
+  const std::string page = measure::to_html(
+      measure::to_report(watch.steps(), measure::describe_machine(), "./train"), "");
+  CHECK_THAT(page, Contains("train &lt;&amp;&gt;") && Contains("Kernels by predicted time"));
+  const auto nothing = nlohmann::json::parse(measure::to_json({}, measure::describe_machine()));
+  CHECK(schemas.violation(nothing, "watch.json").value_or("") == "");
+}
