@@ -80,8 +80,11 @@ TEST_CASE("calls that run eagerly, throw or are parts of others are no replays",
     outer(b);  // a second entry is not allowed
     CHECK_THROWS(throws(rand({1})));
   }
+  for (int i = 0; i < 4; ++i) inner(a);  // by itself; within `outer` it is a part of that call
   const std::vector<WatchedStep> steps = watch.steps();
-  REQUIRE(step_of(steps, "outer"));
+  REQUIRE((step_of(steps, "outer") && step_of(steps, "inner")));
+  CHECK(step_of(steps, "inner")->calls == 4);
+  CHECK(step_of(steps, "inner")->eager_calls == 0);
   CHECK(step_of(steps, "outer")->calls == 5);
   CHECK(step_of(steps, "outer")->eager_calls == 5);
   CHECK_FALSE(step_of(steps, "throws"));
