@@ -500,7 +500,7 @@ CompiledStep::CompiledStep(CompileOptions options)
   if (state_->options.most_entries < 1)
     fail("[compile] expected at least one entry, got {}", state_->options.most_entries);
 }
-CompiledStep::~CompiledStep() = default;
+CompiledStep::~CompiledStep() { tell_destroyed(*this); }
 
 std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,
                                        std::span<const Tensor> fixed,

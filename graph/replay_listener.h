@@ -14,12 +14,19 @@ class ReplayListener {
   // eagerly, or threw.
   virtual void called(CompiledStep& step) = 0;
   virtual void returned(CompiledStep& step, int entry) = 0;
+  // Another step may have its address from now on.
+  virtual void destroyed(CompiledStep&) {}
 
  protected:
   ~ReplayListener() = default;  // a listener lives until the process ends: threads may be inside
 };
 
 inline constinit std::atomic<ReplayListener*> replay_listener{nullptr};  // null: nobody
+
+inline void tell_destroyed(CompiledStep& step) {
+  if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
+    listener->destroyed(step);
+}
 
 // A call of a compiled step.
 class ReplayScope {

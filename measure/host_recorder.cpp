@@ -10,6 +10,7 @@
 #include "brrr/dispatch/cost.h"
 #include "brrr/dispatch/op_info.h"
 #include "brrr/measure/nvtx.h"
+#include "brrr/measure/watch.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/measure_library.h"
@@ -47,6 +48,7 @@ Device device_of(const Call& call) {
 // With BRRR_NVTX=1 ranges are pushed from the start of the process.
 const bool kRangesFromStart = [] {
   measure_library_is_open = true;
+  watch_from_environment();  // a program that links a static library has both, or neither
   if (!wants_nvtx()) return false;
   if (!has_nvtx())
     std::fputs("brrr: BRRR_NVTX=1 has no effect: built without nvtx3/nvToolsExt.h\n", stderr);

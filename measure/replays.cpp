@@ -34,6 +34,10 @@ class Hub final : public core::ReplayListener {
     const std::shared_lock lock(mutex_);
     for (core::ReplayListener* each : listeners_) each->returned(step, entry);
   }
+  void destroyed(core::CompiledStep& step) override {
+    const std::shared_lock lock(mutex_);
+    for (core::ReplayListener* each : listeners_) each->destroyed(step);
+  }
 
  private:
   std::shared_mutex mutex_;

@@ -89,10 +89,10 @@ class DeviceTimes {
   std::vector<std::pair<Event, Event>> pairs_;
 };
 
-}  // namespace
-
 // What is to be done once a step was looked at, if anything.
 void (*after_first_look)() = nullptr;
+
+}  // namespace
 
 class Watch::State final : public core::ReplayListener {
  public:
@@ -119,9 +119,24 @@ class Watch::State final : public core::ReplayListener {
       ++eager_calls_[&step];
     } else {
       last_[&step] = index;
-      add(entries_[{&step, index}], step, index, called, now, thread.returned);
+      add(entry_of(step, index), step, index, called, now, thread.returned);
     }
     thread.returned = host_seconds();
+  }
+
+  void destroyed(core::CompiledStep& step) override {
+    const std::lock_guard lock(mutex_);
+    for (auto at = entries_.begin(); at != entries_.end();) {
+      if (at->first.first != &step) {
+        ++at;
+        continue;
+      }
+      at->second->step.eager_calls = eager_calls_[&step];
+      finished_.push_back(std::move(at->second));
+      at = entries_.erase(at);
+    }
+    last_.erase(&step);
+    eager_calls_.erase(&step);
   }
 
   std::vector<WatchedStep> steps();
@@ -143,9 +158,14 @@ class Watch::State final : public core::ReplayListener {
     }
   };
 
+  Entry& entry_of(core::CompiledStep& step, int index) {
+    std::unique_ptr<Entry>& entry = entries_[{&step, index}];
+    if (!entry) entry = std::make_unique<Entry>();
+    return *entry;
+  }
   Entry* last_of(core::CompiledStep& step) {
     const auto index = last_.find(&step);
-    return index == last_.end() ? nullptr : &entries_[{&step, index->second}];
+    return index == last_.end() ? nullptr : &entry_of(step, index->second);
   }
 
   void begin(Entry& entry) {
@@ -192,10 +212,12 @@ class Watch::State final : public core::ReplayListener {
   }
 
   void judge_call(Entry& entry) const;
+  void add_to(std::vector<WatchedStep>& steps, Entry& entry) const;
 
   std::mutex mutex_;
   std::map<std::thread::id, Thread> threads_;
-  std::map<std::pair<core::CompiledStep*, int>, Entry> entries_;
+  std::map<std::pair<core::CompiledStep*, int>, std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<Entry>> finished_;  // of steps that are destroyed
   std::map<core::CompiledStep*, int> last_;
   std::map<core::CompiledStep*, std::int64_t> eager_calls_;
   ListeningToReplays listening_{*this};  // the last: it listens when all is there
@@ -220,20 +242,24 @@ void Watch::State::judge_call(Entry& entry) const {
   step.diagnosis = judge(evidence);
 }
 
+void Watch::State::add_to(std::vector<WatchedStep>& steps, Entry& entry) const {
+  if (!entry.step.entry) return;
+  const bool runs_ahead = entry.step.entry->device.is_cuda();
+  entry.step.period = entry.periods.timing(runs_ahead);
+  entry.step.in_call = entry.calls.timing(runs_ahead);
+  entry.step.outside = entry.outside.timing(runs_ahead);
+  judge_call(entry);
+  steps.push_back(entry.step);
+}
+
 std::vector<WatchedStep> Watch::State::steps() {
   const std::lock_guard lock(mutex_);
   std::vector<WatchedStep> steps;
-  for (auto& [key, entry] : entries_) {
-    if (!entry.step.entry) continue;
-    const auto eager = eager_calls_.find(key.first);
-    entry.step.eager_calls = eager == eager_calls_.end() ? 0 : eager->second;
-    const bool runs_ahead = entry.step.entry->device.is_cuda();
-    entry.step.period = entry.periods.timing(runs_ahead);
-    entry.step.in_call = entry.calls.timing(runs_ahead);
-    entry.step.outside = entry.outside.timing(runs_ahead);
-    judge_call(entry);
-    steps.push_back(entry.step);
+  for (const auto& [key, entry] : entries_) {
+    entry->step.eager_calls = eager_calls_[key.first];
+    add_to(steps, *entry);
   }
+  for (const auto& entry : finished_) add_to(steps, *entry);
   std::ranges::stable_sort(steps, std::ranges::greater(), [](const WatchedStep& each) {
     return static_cast<double>(each.calls) * each.period.median;
   });
@@ -309,13 +335,14 @@ void report_at_exit() {
   }
 }
 
-const bool kWatches = [] {
-  if (report_path().empty()) return false;
+}  // namespace
+
+void watch_from_environment() {
+  if (report_path().empty()) return;
   add_environment_check(require_report_path);
   own_watch = new Watch;
   after_first_look = [] { std::atexit(report_at_exit); };
-  return std::atexit(report_at_exit) == 0;
-}();
+  std::atexit(report_at_exit);
+}
 
-}  // namespace
 }  // namespace brrr::measure

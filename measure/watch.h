@@ -43,6 +43,9 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
 Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
                  const std::string& command);
 
+// Called once, when the library is initialized: watches the process where BRRR_REPORT asks for it.
+void watch_from_environment();
+
 // A watch of one's own, from construction on.
 class Watch {
  public:

@@ -75,6 +75,11 @@ elseif(WAY STREQUAL "subdirectory")  # static libraries
     message(FATAL_ERROR "expected a refusal, got status ${status} and\n${refusal}")
   endif()
 endif()
+# One that links the library of measurements is watched, whatever kind of library that is.
+execute_process(COMMAND ${WORK}/build/measured RESULT_VARIABLE status OUTPUT_VARIABLE report)
+if(status OR NOT report MATCHES "\nbrrr: step\n")
+  message(FATAL_ERROR "expected a report, got status ${status} and\n${report}")
+endif()
 unset(ENV{BRRR_REPORT})
 run(${WORK}/build/names)
 

@@ -90,6 +90,21 @@ TEST_CASE("calls that run eagerly, throw or are parts of others are no replays",
   CHECK_FALSE(step_of(steps, "throws"));
 }
 
+TEST_CASE("steps that end are reported apart from others at their address", "[watch]") {
+  const measure::Watch watch;
+  const Tensor a = rand({4});
+  for (const char* const name : {"first", "second", "third"}) {
+    auto step = compile([&] { return a + 1.0; }, {.name = name});
+    for (int i = 0; i < 5; ++i) step();
+  }
+  const std::vector<WatchedStep> steps = watch.steps();
+  REQUIRE(steps.size() == 3);
+  for (const char* const name : {"first", "second", "third"}) {
+    REQUIRE(step_of(steps, name));
+    CHECK(step_of(steps, name)->calls == 5);
+  }
+}
+
 TEST_CASE("a step of few calls is reported without times", "[watch]") {
   const measure::Watch watch;
   const Tensor a = rand({4});
