@@ -1,5 +1,6 @@
 # Compiles the sources of a folder in groups, each as one file: headers and templates, which take most of the time, are
-# parsed and instantiated once for all of them. CMake keeps sources with flags of their own apart.
+# parsed and instantiated once for all of them. Those that use JSON, whose templates take longer than most sources, are
+# a group of their own. CMake keeps sources with flags of their own apart.
 function(brrr_unite target)
   if(BRRR_UNITY LESS 2)
     return()
@@ -14,6 +15,14 @@ function(brrr_unite target)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE folder)
+    set(json "")
+    if(EXISTS ${folder})  # sources that the build writes do not use it
+      file(STRINGS ${folder} json REGEX "#include .*(nlohmann/json|json_parts)" LIMIT_COUNT 1)
+    endif()
+    if(json)
+      set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${target}_json)
+      continue()
+    endif()
     cmake_path(GET folder PARENT_PATH folder)
     cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
     string(MAKE_C_IDENTIFIER "${folder}" folder)
