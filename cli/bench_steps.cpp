@@ -8,6 +8,7 @@
 
 #include "brrr/measure/limits.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
 #include "brrr/tensor/fail.h"
 #include "cli/training.h"
 
@@ -48,7 +49,11 @@ measure::Sampling sampling_of(const BenchOptions& options) {
   return {.samples = 60, .sample_seconds = 0.02, .budget_seconds = 0.8, .warm_seconds = 0.5};
 }
 
+// Sets the process's seed and precision as well.
 TrainingOptions mlp(const Size& size, bool bf16, Mode mode, const BenchOptions& options) {
+  manual_seed(options.seed);
+  set_matmul_precision(bf16 || options.device.is_cpu() ? Precision::full : Precision::tf32);
+  set_matmul_choice(MatmulChoice::measured);
   TrainingOptions result;
   result.toy = {.model = "mlp",
                 .batch = size.batch,
@@ -56,9 +61,7 @@ TrainingOptions mlp(const Size& size, bool bf16, Mode mode, const BenchOptions& 
                 .layers = size.layers,
                 .dtype = bf16 ? DType::bf16 : DType::f32,
                 .device = options.device};
-  result.tf32 = !bf16 && !options.device.is_cpu();
   result.mode = mode;
-  result.seed = options.seed;
   return result;
 }
 
@@ -219,8 +222,7 @@ void add_arena(const char* name, const TrainingOptions& o, const BenchOptions& o
 
 }  // namespace
 
-Results bench_steps(const BenchOptions& options) {
-  Results results;
+void bench_steps(const BenchOptions& options, Results& results) {
   for (const bool bf16 : {false, true}) {
     for (const Size& size : kSizes) {
       if (options.device.is_cpu() && !size.launch_bound) continue;
@@ -241,7 +243,6 @@ Results bench_steps(const BenchOptions& options) {
                 .seq = 64,
                 .device = options.device};
   add_arena("arena/transformer", blocks, options, results);
-  return results;
 }
 
 }  // namespace brrr::cli

@@ -7,6 +7,6 @@ namespace brrr::cli {
 
 // "steps/SIZE PRECISION MODE" are the steps of bench/peers/torch_steps.py, in us. On CUDA their
 // limit is the device time; on the CPU only the smaller sizes run.
-measure::Results bench_steps(const measure::BenchOptions& options);
+void bench_steps(const measure::BenchOptions& options, measure::Results& results);
 
 }  // namespace brrr::cli

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "brrr/measure/json_parts.h"
-#include "cli/trace.h"
 
 namespace brrr::cli {
 namespace {
@@ -47,10 +46,11 @@ Json describe(const ExperimentRun& found) {
 
 // Model, sizes and settings.
 Json describe(const TrainOptions& o) {
-  Json document = Json::object();
-  for (const auto& [name, value] : facts_of(o))
+  Json document = {{"model", o.toy.model}};
+  for (const auto& [name, value] : o.facts)
     std::visit([&](const auto& each) { document[name] = each; }, value);
-  document.update({{"device", to_string(o.toy.device)}, {"mode", name_of(o.mode)}});
+  document.update(
+      {{"seed", o.seed}, {"device", to_string(o.toy.device)}, {"mode", name_of(o.mode)}});
   return document;
 }
 
@@ -67,8 +67,6 @@ Json describe(const TrainResult& result) {
 }
 
 }  // namespace
-
-std::string error_json(const std::string& text) { return text_of({{"error", text}}); }
 
 std::string to_json(const measure::Machine& machine) { return text_of(describe(machine)); }
 
@@ -109,79 +107,5 @@ std::string to_json(std::span<const ExperimentRun> found, const measure::LabOpti
 }
 
 std::string to_json(const TrainResult& result) { return text_of(describe(result)); }
-
-std::string to_json(const TraceResult& result) {
-  const measure::Timeline& timeline = result.timeline;
-  const TraceOptions& o = result.options;
-  const auto timing = [](const measure::Timing& t) {
-    return Json{{"us", t.median * 1e6}, {"spread", t.spread}, {"samples", t.samples}};
-  };
-  const double all = static_cast<double>(std::max<std::int64_t>(timeline.step_ns(), 1));
-  Json host = Json::object(), device = Json::object();
-  for (const measure::HostSpan& span : timeline.host) {
-    Json& kind = host[name_of(span.work)];
-    if (kind.is_null()) {
-      const auto ns = static_cast<double>(timeline.host_ns(span.work));
-      kind = {{"spans", 0}, {"share", ns / all}};
-    }
-    kind["spans"] = kind["spans"].get<int>() + 1;
-  }
-  for (const measure::DeviceSpan& span : timeline.spans) {
-    Json& count = device[name_of(span.work)];
-    count = count.is_null() ? 1 : count.get<int>() + 1;
-  }
-  const bool on_cpu = o.toy.device.is_cpu();
-  const double busy = timeline.busy_share();
-  Json document = describe(o);
-  document.update({{"file", o.out},
-                   {"source", timeline.source},
-                   {"complete", timeline.is_complete()},
-                   {"missing", timeline.missing},
-                   {"disturbances", disturbances_of(timeline.gpu)},
-                   {"not_checked", not_checked_of(timeline.gpu)},
-                   {"steps", timeline.steps.size()},
-                   {"step_us", all * 1e-3 / static_cast<double>(o.record)},
-                   {"untraced", timing(timeline.untraced)},
-                   {"untraced_before", timing(timeline.before)},
-                   {"untraced_after", timing(timeline.after)},
-                   {"traced", timing(timeline.traced)},
-                   {"perturbation", timeline.perturbation()},
-                   {"host", std::move(host)},
-                   {"device_spans", std::move(device)},
-                   {"busy_share", on_cpu ? Json(nullptr) : Json(busy)},
-                   {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)},
-                   {"idle_by_cause", idle_by_cause(occupancy_of(result))},
-                   {"idle_sources", idle_sources(occupancy_of(result))}});
-  return text_of(document);
-}
-
-std::string to_json(const Profile& profile) {
-  const measure::Ledger& ledger = profile.ledger;
-  const TrainOptions& o = profile.options;
-  Json document = describe(o), classes = Json::array();
-  for (const measure::LedgerLine& line : ledger.lines) {
-    classes.push_back({{"name", name_of(line.of)},
-                       {"is", description_of(line.of)},
-                       {"ns", line.ns},
-                       {"share", line.share},
-                       {"standard_error", line.standard_error},
-                       {"samples", line.samples}});
-  }
-  document.update({{"remat", name_of(o.remat)},
-                   {"step_ns", ledger.untraced.median * 1e9},
-                   {"step_spread", ledger.untraced.spread},
-                   {"sampled_step_ns", ledger.traced.median * 1e9},
-                   {"perturbation", ledger.perturbation()},
-                   {"sum_ns", ledger.sum_ns()},
-                   {"closure", ledger.closure()},
-                   {"samples", ledger.samples},
-                   {"lost_samples", ledger.profile.lost},
-                   {"interruption_ns", ledger.interruption_ns},
-                   {"sampled_steps", ledger.steps},
-                   {"complete", ledger.is_complete()},
-                   {"missing", ledger.missing},
-                   {"classes", std::move(classes)}});
-  return text_of(document);
-}
 
 }  // namespace brrr::cli

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "cli/lab_text.h"
-#include "cli/profile.h"
 #include "cli/train.h"
 #include <brrr/measure/bench.h>
 #include <brrr/measure/calibrate.h>
@@ -14,8 +13,6 @@
 namespace brrr::cli {
 
 std::string to_json(const measure::Machine& machine);
-// {"error": text}: the document of a command that failed before it had one.
-std::string error_json(const std::string& text);
 // {"results": [{"name", "device", "value", "unit", "limit", "ratio", …}], "machine": {…}}
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
 // {"device", "kept", "file", "disturbances", "not_checked", "readings": […], "ceilings": {…}, …}
@@ -30,6 +27,5 @@ std::string to_json(std::span<const ExperimentRun> found, const measure::LabOpti
                     const measure::Machine& machine, const measure::Report* report = nullptr);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);
-// {"model", …, "step_ns", "sampled_step_ns", "classes": [{"name", "ns", "share", …}], "missing", …}
-std::string to_json(const Profile& profile);
+
 }  // namespace brrr::cli

@@ -16,7 +16,8 @@ struct LabRun {
   std::string command;   // the command line
 };
 
-// Prints each finding as soon as its experiment ends, or all of them as one JSON document.
-void run_experiments(std::span<const measure::Experiment> chosen, LabRun run);
+// Prints each finding as soon as its experiment ends, or all of them as one JSON document. Ctrl-C
+// ends the experiments: returns the exit status.
+int run_experiments(std::span<const measure::Experiment> chosen, LabRun run);
 
 }  // namespace brrr::cli

@@ -3,88 +3,69 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdio>
 #include <exception>
-#include <limits>
 #include <list>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/calibrate.h"
-#include "brrr/measure/compare_report.h"
-#include "brrr/measure/compare_text.h"
+#include "brrr/measure/checks.h"
+#include "brrr/measure/command_line.h"
+#include "brrr/measure/commands.h"
+#include "brrr/measure/interrupt.h"
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
-#include "brrr/measure/report_file.h"
+#include "brrr/measure/terminal.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
-#include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
-#include "cli/compare.h"
-#include "cli/explain.h"
-#include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/lab_run.h"
-#include "cli/parse_error.h"
-#include "cli/profile.h"
+#include "cli/models.h"
 #include "cli/sweep.h"
-#include "cli/terminal.h"
 #include "cli/text_output.h"
-#include "cli/trace.h"
 #include "cli/train.h"
 #include "cli/train_lines.h"
-#include "cli/training.h"
-#include "cli/validators.h"
 
 namespace brrr::cli {
+
+using measure::add_common;
+using measure::at_least;
+using measure::file_name;
+using measure::number_above;
+using measure::number_from;
+using measure::one_of;
+using measure::print;
+using measure::ProgressLine;
+using measure::remat_policy;
+using measure::run_interruptibly;
+using measure::validator;
+
 namespace {
 
-struct Common {
-  bool json = false;
-  std::string device;  // empty: the GPU if there is one
-  std::uint64_t seed = 0;
+// Of all commands that run no model.
+struct Common : measure::CommonOptions {
   bool quick = false;
-  std::string report;   // the page of --report; empty: none
-  std::string command;  // the command line
+  std::string report = {};   // the page of --report; empty: none
+  std::string command = {};  // the command line
 
-  Device chosen_device() const {
-    if (device.empty()) return cuda_is_available() ? cuda() : cpu;
-    const Device parsed = Device::parse(device);
-    require_device(parsed, name().c_str());
-    return parsed;
-  }
-  // The command, without its arguments: "train".
-  std::string name() const {
+  Device chosen_device() const {  // in the name of the command
     const std::size_t start = std::min(command.find(' ') + 1, command.size());
-    return command.substr(start, command.find(' ', start) - start);
+    return CommonOptions::chosen_device(command.substr(start, command.find(' ', start) - start));
   }
 };
-
-void add_common(CLI::App* command, Common& common) {
-  command->add_flag("--json", common.json, "Print one JSON document and nothing else");
-  command->add_option("--device", common.device, "cpu or cuda (default: cuda if available)")
-      ->check(one_of({"cpu", "cuda"}));
-  command->add_option("--seed", common.seed, "Random seed")->check(seed())->capture_default_str();
-}
-
-void add_report(CLI::App* command, Common& common) {
-  command
-      ->add_option("--report", common.report,
-                   "Write a page with tables and plots to F.html, and its numbers to F.json")
-      ->check(html_file_name());
-}
 
 struct Bench {
   const char* name;
   const char* help;
-  measure::Results (*run)(const measure::BenchOptions&);
+  void (*run)(const measure::BenchOptions&, measure::Results&);
 };
 constexpr Bench kBenches[] = {
     {"overhead", "Overhead of small ops", measure::bench_overhead},
@@ -103,42 +84,52 @@ void run_info(const Common& common) {
   print(common.json ? to_json(machine) : to_text(machine));
 }
 
-measure::BenchOptions bench_options(const Common& common, ProgressLine& progress) {
+measure::BenchOptions bench_options(const Common& common, ProgressLine& progress,
+                                    const measure::Interruptible& interruptible) {
   measure::BenchOptions options;
   options.device = common.chosen_device();
   options.seed = common.seed;
   options.quick = common.quick;
-  options.progress = [&progress](const std::string& name) { progress.show(name); };
+  options.progress = [&](const std::string& name) {
+    progress.show(name);
+    interruptible.stop_if_asked();
+  };
   return options;
 }
 
-void run_bench(const Bench& bench, const Common& common) {
-  ProgressLine progress;
-  const measure::BenchOptions options = bench_options(common, progress);
-  const measure::Results results = bench.run(options);
-  progress.clear();
+int run_bench(const Bench& bench, const Common& common) {
+  measure::Results results;
+  const int status = run_interruptibly([&](const measure::Interruptible& interruptible) {
+    ProgressLine progress;
+    bench.run(bench_options(common, progress, interruptible), results);
+  });
   const measure::Machine machine = measure::describe_machine();
   print(common.json ? to_json(results, machine) : to_text(results, machine));
+  return status;
 }
 
 // Prints the measured ceilings, then saves them, or fails if something disturbed the measurement.
-void run_calibrate(const Common& common) {
-  ProgressLine progress;
-  const measure::BenchOptions options = bench_options(common, progress);
-  if (!common.quick) graph::require_ceilings_path(options.device);
-  const measure::Calibration result = measure::calibrate(options);
-  progress.clear();
+int run_calibrate(const Common& common) {
+  measure::Calibration result;
+  const int status = run_interruptibly([&](const measure::Interruptible& interruptible) {
+    ProgressLine progress;
+    const measure::BenchOptions options = bench_options(common, progress, interruptible);
+    if (!common.quick) graph::require_ceilings_path(options.device);
+    result = measure::calibrate(options);
+  });
+  if (status != 0) fail("[calibrate] interrupted; nothing was kept");
   const std::vector<std::string> disturbances = measure::disturbances(result);
   std::string file;
   if (disturbances.empty()) {
-    graph::write_ceilings(result.ceilings, options.device);
-    file = graph::ceilings_path(options.device);
+    graph::write_ceilings(result.ceilings, result.device);
+    file = graph::ceilings_path(result.device);
   }
   print(common.json ? to_json(result, file, measure::describe_machine()) : to_text(result, file));
   if (file.empty() && !common.quick) {
     fail("[calibrate] expected readings to keep, got disturbed ones: {}; nothing was kept",
          fmt::join(disturbances, "; "));
   }
+  return 0;
 }
 
 struct LabArguments {
@@ -147,106 +138,45 @@ struct LabArguments {
   std::string svg_file;
 };
 
-// --- train, compare, explain ---
+// --- train ---
 
 struct TrainArguments {
-  Common common;
-  TrainOptions options;
-  std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
-              remat = "none", rounding = "eager";
-  bool dot = false, source = false, svg = false;  // explain only
-  CompareArguments further;                       // compare only
-  int record = 3;                                 // trace only
-  std::string out;
-  std::string svg_file;  // profile only
+  measure::CommonOptions common = {};
+  ToyArguments toy;
+  TrainOptions options = {};
+  std::string matmul = "measured", mode = "eager", remat = "none", rounding = "eager";
+  bool tf32 = false;
+
+  explicit TrainArguments(const char* model) : toy(model) {}
 };
 
-std::vector<std::string> activation_names() {
-  std::vector<std::string> names;
-  for (const nn::Activation each : nn::kActivations) names.emplace_back(nn::name_of(each));
-  return names;
-}
-
-// The options that train, compare and explain share: the model, its sizes, the training.
-CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
-  const bool transformer = std::string_view(model) == "transformer";
-  CLI::App* command =
-      parent->add_subcommand(model, transformer ? "Causal pre-norm transformer blocks"
-                                                : "Square linear layers with an activation");
+CLI::App* add_train(CLI::App* train, TrainArguments& a) {
+  const std::string& model = a.toy.options.toy.model;
+  CLI::App* const command = train->add_subcommand(model, help_of(model));
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  TrainOptions& o = a.options;
-  ToyOptions& toy = o.toy;
-  toy.model = model;
-  toy.batch = transformer ? 8 : 128;
-  toy.width = transformer ? 128 : 256;
-  toy.layers = transformer ? 2 : 8;
-  const auto number = [&](const char* name, auto& value, const char* what, const auto& check) {
-    command->add_option(name, value, what)->check(check)->capture_default_str();
+  measure::add_options(command, a.toy.command_line());
+  const auto add = [&](const char* name, auto& value, const char* what,
+                       const measure::Check& check) {
+    command->add_option(name, value, what)->check(validator(check))->capture_default_str();
   };
-  const CLI::Validator sizes = whole_number(1, 1 << 24);
-  number("--batch", toy.batch, "Batch size", sizes);
-  number("--width", toy.width, "Number of features", sizes);
-  number("--layers", toy.layers, "Number of layers or blocks", whole_number(1, 100'000));
-  if (!transformer) {
-    number("--activation", a.activation, "Activation between layers; gelu_tanh approximates gelu",
-           one_of(activation_names()));
-    command->add_flag("--residual", toy.residual,
-                      "Residual blocks x + mlp(norm(x)), with four times the width inside");
-  } else {
-    toy.heads = 4;
-    toy.seq = 64;
-    number("--heads", toy.heads, "Attention heads; must divide the width", sizes);
-    number("--seq", toy.seq, "Sequence length", sizes);
-  }
-  number("--dtype", a.dtype, "Type of parameters and activations", one_of({"f32", "bf16"}));
-  command->add_flag("--tf32", o.tf32, "Use TF32 for f32 matrix products on CUDA");
-  number("--matmul", a.matmul, "cuBLASLt algorithm: the fastest measured, or the first offered",
-         one_of({"measured", "first"}));
-  const bool compares = parent->get_name() == "compare";
-  number("--remat", a.remat,
-         "What the backward pass computes again: nothing; what makes the step fastest; all but the "
-         "inputs of segments; as little as keeps planned memory below a fraction",
-         remat_policy(compares ? std::vector<std::string>{"all"} : std::vector<std::string>{}));
-  number("--rounding", a.rounding,
-         "How fused kernels round: as eager calls do, or as few times as it goes",
-         one_of({"eager", "fast"}));
-  number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}));
-  number("--lr", o.rate, "Learning rate", number_above(0));
-  number("--warmup", o.warmup, "Steps of linear warmup of the rate from 0", at_least(0));
-  number("--clip", o.clip, "Maximum global norm of the gradients; 0: no clipping",
-         number_from(0, std::numeric_limits<double>::infinity()));
-  number("--steps", o.steps, "Training steps", at_least(0));
-  const bool may_skip = parent->get_name() == "train" || parent->get_name() == "explain";
-  number("--time", o.time_seconds,
-         may_skip ? "Seconds of timed steps after the training; 0: none"
-                  : "Seconds of timed steps after the training",
-         number_from(0, 3600));
-  add_common(command, a.common);
-  return command;
-}
-
-void add_mode(CLI::App* command, TrainArguments& a) {
-  command
-      ->add_option(
-          "--mode", a.mode,
-          "graph: trace the step once and replay it; fused: replay kernels of several calls each")
-      ->check(one_of({"eager", "graph", "fused"}))
-      ->capture_default_str();
-}
-
-CLI::App* add_profile(CLI::App* profile, const char* model, TrainArguments& a) {
-  a.options.time_seconds = 3;
-  CLI::App* command = add_training(profile, model, a);
-  add_mode(command, a);
-  command->add_option("--svg", a.svg_file, "Draw a flame graph of the samples to a file")
-      ->check(file_name());
-  return command;
-}
-
-CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
-  CLI::App* command = add_training(train, model, a);
   TrainOptions& o = a.options;
-  add_mode(command, a);
+  command->add_flag("--tf32", a.tf32, "Use TF32 for f32 matrix products on CUDA");
+  add("--matmul", a.matmul, "cuBLASLt algorithm: the fastest measured, or the first offered",
+      one_of({"measured", "first"}));
+  add("--mode", a.mode,
+      "graph: trace the step once and replay it; fused: replay kernels of several calls each",
+      one_of({"eager", "graph", "fused"}));
+  add("--remat", a.remat,
+      "What the backward pass computes again: nothing; what makes the step fastest; all but the "
+      "inputs of segments; as little as keeps planned memory below a fraction",
+      remat_policy());
+  add("--rounding", a.rounding,
+      "How fused kernels round: as eager calls do, or as few times as it goes",
+      one_of({"eager", "fast"}));
+  add("--steps", o.steps, "Training steps", at_least(0));
+  add("--time", o.time_seconds, "Seconds of timed steps after the training; 0: none",
+      number_from(0, 3600));
+  add_common(command, a.common);
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first value that is not finite and name the parameter; each step "
                     "waits for the device");
@@ -254,47 +184,35 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
       ->add_option(
           "--save", o.save,
           "Write parameters, optimizer state and step to a file at the end or on interrupt")
-      ->check(file_name());
+      ->check(validator(file_name()));
   command->add_option("--load", o.load, "Resume from a file of --save, with the same bits")
-      ->check(file_name());
+      ->check(validator(file_name()));
   return command;
 }
 
-CLI::App* add_compare(CLI::App* compare, const char* model, TrainArguments& a) {
-  CLI::App* command = add_training(compare, model, a);
-  command->add_flag("--double-batch", a.further.double_batch,
-                    "Time each mode at twice the batch as well, as a check of its regime");
-  command->add_flag("--timeline", a.further.timeline,
-                    "Record steps of each mode, to name the causes of idle time, also if that "
-                    "takes more than a second");
-  command->add_flag("--verbose", a.further.verbose, "Print all that was measured and predicted");
-  add_report(command, a.common);
-  return command;
+void require_consistent(const TrainArguments& a) {
+  const auto refuse = [](const std::string& why) { throw CLI::ValidationError(why); };
+  if (const std::string why = a.toy.complaint(); !why.empty()) refuse(why);
+  if (a.rounding == "fast" && a.mode != "fused") refuse("--rounding fast: needs --mode fused");
+  if (a.remat != "none" && a.mode == "eager")
+    refuse(fmt::format("--remat {}: needs --mode graph or fused", a.remat));
 }
 
-CLI::App* add_trace(CLI::App* trace, const char* model, TrainArguments& a) {
-  CLI::App* command = add_training(trace, model, a);
-  add_mode(command, a);
-  command->add_option("--out", a.out, "Write the trace to a file")->check(file_name())->required();
-  command->add_option("--record", a.record, "Steps to record, after the training")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str();
-  return command;
-}
-
-// Fills in the options that are derived from other arguments.
+// Fills in the options that are derived from other arguments, and sets what the process has of
+// them.
 TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
+  set_default_device(a.common.chosen_device("train"));
+  set_matmul_precision(a.tf32 ? Precision::tf32 : Precision::full);
+  set_matmul_choice(a.matmul == "measured" ? MatmulChoice::measured : MatmulChoice::first);
   TrainOptions& o = a.options;
-  o.toy.device = a.common.chosen_device();
-  o.toy.dtype = a.dtype == "bf16" ? bf16 : f32;
-  o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
-  o.measured_matmul = a.matmul == "measured";
+  static_cast<TrainingOptions&>(o) = a.toy.resolved();
   o.mode = a.mode == "fused" ? Mode::fused : a.mode == "graph" ? Mode::graph : Mode::eager;
-  o.remat = remat_of(a.remat);
-  o.all_policies = a.remat == "all";
+  o.remat = measure::remat_of(a.remat);
   o.rounding = a.rounding == "fast" ? Rounding::fast : Rounding::eager;
   o.seed = a.common.seed;
   o.seed_is_given = command.count("--seed") > 0;
+  o.facts = measure::facts_of(a.toy.command_line());
+  o.facts.emplace_back("tf32", a.tf32);
   return o;
 }
 
@@ -303,81 +221,13 @@ TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
 int run_train(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = resolve(command, a);
   TrainLines lines(o, !a.common.json);
-  const Interruptible interruptible;
+  const measure::Interruptible interruptible;
   o.progress = [&](const TrainProgress& at) { lines.show(at); };
   o.stop = [&] { return interruptible.signal() != 0; };
   const TrainResult result = train(o);
   lines.finish(result);
   if (a.common.json) print(to_json(result));
   return result.interrupted ? 128 + interruptible.signal() : 0;
-}
-
-int run_explain(const CLI::App& command, TrainArguments& a) {
-  TrainOptions& o = resolve(command, a);
-  if (o.mode == Mode::eager) o.mode = Mode::graph;
-  using Format = ExplainOptions::Format;
-  print(explain({o,
-                 a.common.json ? Format::json
-                 : a.dot       ? Format::dot
-                 : a.svg       ? Format::svg
-                               : Format::text,
-                 a.source}));
-  return 0;
-}
-
-int run_trace(const CLI::App& command, TrainArguments& a) {
-  TraceOptions options{resolve(command, a), a.record, a.out};
-  const TraceResult result = trace(options);
-  print(a.common.json ? to_json(result) : to_text(result));
-  return 0;
-}
-
-int run_profile(const CLI::App& command, TrainArguments& a) {
-  const TrainOptions& o = resolve(command, a);
-  if (!a.svg_file.empty()) require_writable("svg", a.svg_file);
-  const Profile result = profile(o);
-  if (!a.svg_file.empty()) write_flame_graph(result, a.svg_file);
-  print(a.common.json ? to_json(result) : to_text(result));
-  return 0;
-}
-
-constexpr const char* kMore =
-    "more     --verbose, --json, --report F.html; brrr explain, trace, profile\n";
-
-// Prints the comparison, then fails if losses are not finite or differ.
-int run_compare(const CLI::App& command, TrainArguments& a) {
-  const TrainOptions& o = resolve(command, a);
-  const measure::ReportFiles files(a.common.report);
-  files.require_writable();
-  ProgressLine progress;
-  const measure::Comparison result =
-      compare(o, a.further, [&](const std::string& what) { progress.show(what); });
-  progress.clear();
-  const measure::Machine machine = measure::describe_machine();
-  std::optional<measure::Report> report;
-  if (files.wanted()) {
-    report = measure::compare_report(result, machine, a.common.command);
-    files.write(*report, to_json(result, machine, &*report));
-  }
-  print(a.common.json ? to_json(result, machine, report ? &*report : nullptr)
-                      : to_text(result, prints_colors()) +
-                            (a.further.verbose ? "\n" + details_text(result) : std::string(kMore)) +
-                            (report ? written_text(files) : ""));
-  if (const std::string problem = result.problem(); !problem.empty()) fail("{}", problem);
-  return 0;
-}
-
-// Prints one line on stderr; with --json, if no document was printed, also an error document on
-// stdout.
-void print_problem(std::string text, bool json) noexcept {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  std::fprintf(stderr, "brrr: %s\n", text.c_str());
-  if (!json || has_printed()) return;
-  try {
-    print(error_json(text));
-  } catch (const std::exception&) {
-    // stdout cannot be written; the exit status and stderr report the failure
-  }
 }
 
 // The command line: what it accepts, and where parsed values go.
@@ -405,93 +255,47 @@ class CommandLine {
     add_options(sweep, sweep_);
     add_lab();
     CLI::App* train = add_group("train", "Train a toy model and time its step");
-    CLI::App* compare = add_group("compare", "Train in all modes, and compare");
-    CLI::App* explain = add_group("explain", "Print the traced step, call by call");
-    CLI::App* trace = add_group("trace", "Record host and device timelines for Perfetto");
-    CLI::App* profile = add_group("profile", "Sample where the host's time of a step goes");
+    std::vector<measure::Model> models;
     for (const char* model : {"mlp", "transformer"}) {
-      add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });
-      add_command(run_compare, [&](TrainArguments& a) { return add_compare(compare, model, a); });
-      add_command(run_trace, [&](TrainArguments& a) { return add_trace(trace, model, a); });
-      add_command(run_profile, [&](TrainArguments& a) { return add_profile(profile, model, a); });
-      add_command(run_explain, [&](TrainArguments& a) {
-        CLI::App* command = add_training(explain, model, a);
-        command->add_option("--mode", a.mode, "How the step is replayed: graph, fused")
-            ->check(one_of({"graph", "fused"}))
-            ->default_str("graph");
-        command->add_flag("--dot", a.dot, "Print the graph in the dot language")
-            ->excludes("--json");
-        command->add_flag("--source", a.source, "Print the source of generated kernels")
-            ->excludes("--json", "--dot");
-        command->add_flag("--svg", a.svg, "Draw the memory of the step, before and after --remat")
-            ->excludes("--json", "--dot", "--source");
-        return command;
-      });
+      TrainArguments& arguments = trainings_.emplace_back(model);
+      train_commands_.push_back(add_train(train, arguments));
+      models.push_back(model_of(toys_.emplace_back(model)));
     }
+    model_commands_.emplace(app_, std::move(models));
   }
 
-  // Parses the arguments; returns the exit status if there is nothing to run.
-  std::optional<int> parse(int argc, char** argv, bool json) {
-    try {
-      app_.parse(argc, argv);
-      common_.command = lab_arguments_.common.command = measure::command_text(argc, argv);
-      for (Command& command : commands_) {
-        command.arguments.common.command = lab_arguments_.common.command;
-        const ToyOptions& toy = command.arguments.options.toy;
-        if (toy.heads > 0 && toy.width % toy.heads != 0) {
-          throw CLI::ValidationError(fmt::format(
-              "--heads: expected a divisor of the width, {}, got {}", toy.width, toy.heads));
-        }
-        const bool has_mode = command.app->get_option_no_throw("--mode") != nullptr;
-        if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
-          throw CLI::ValidationError("--rounding fast: needs --mode fused");
-        if (command.arguments.remat != "none" && has_mode && command.arguments.mode == "eager" &&
-            command.run != run_explain) {
-          throw CLI::ValidationError(
-              fmt::format("--remat {}: needs --mode graph or fused", command.arguments.remat));
-        }
-        if (command.run == run_profile && command.arguments.options.time_seconds < 0.1)
-          throw CLI::ValidationError(fmt::format("--time: expected 0.1 seconds or more, got {}",
-                                                 command.arguments.options.time_seconds));
-        if (command.arguments.source && command.arguments.mode != "fused")
-          throw CLI::ValidationError("--source: needs --mode fused, which generates kernels");
-        if (command.arguments.svg && command.arguments.remat == "none")
-          throw CLI::ValidationError("--svg: needs --remat min_cut, full or budget=F");
-      }
-    } catch (const CLI::Success& help_or_version) {
-      std::ostringstream text;
-      const int status = app_.exit(help_or_version, text, text);
-      print(text.str());
-      return status;
-    } catch (const CLI::ParseError& problem) {
-      print_problem(parse_error_text(app_, problem), json);
-      return 2;
-    }
-    return std::nullopt;
-  }
-
-  int run() {
-    require_valid_environment();  // for commands that allocate no tensor as well
-    if (info_->parsed()) run_info(common_);
-    if (calibrate_->parsed()) run_calibrate(common_);
-    for (const Bench& one : kBenches) {
-      if (bench_->got_subcommand(one.name)) run_bench(one, common_);
-    }
-    if (bench_->got_subcommand("sweep")) run_sweep();
-    if (lab_->parsed()) run_lab();
-    for (Command& command : commands_) {
-      if (command.app->parsed()) return command.run(*command.app, command.arguments);
-    }
-    return 0;
+  int run(int argc, char** argv) {
+    return measure::run_command_line(
+        app_, argc, argv, [this] { require_consistent(); },
+        [this](const std::string& command) { return run(command); });
   }
 
  private:
-  using Run = int (*)(const CLI::App&, TrainArguments&);
-  struct Command {
-    Run run;
-    CLI::App* app = nullptr;
-    TrainArguments arguments = {};
-  };
+  void require_consistent() const {
+    model_commands_->require_consistent();
+    std::size_t i = 0;
+    for (const TrainArguments& each : trainings_) {
+      if (train_commands_[i++]->parsed()) cli::require_consistent(each);
+    }
+  }
+
+  int run(const std::string& command) {
+    common_.command = lab_arguments_.common.command = command;
+    require_valid_environment();  // for commands that allocate no tensor as well
+    if (info_->parsed()) run_info(common_);
+    if (calibrate_->parsed()) return run_calibrate(common_);
+    for (const Bench& one : kBenches) {
+      if (bench_->got_subcommand(one.name)) return run_bench(one, common_);
+    }
+    if (bench_->got_subcommand("sweep")) return run_sweep();
+    if (lab_->parsed()) return run_lab();
+    std::size_t i = 0;
+    for (TrainArguments& each : trainings_) {
+      const CLI::App* const app = train_commands_[i++];
+      if (app->parsed()) return run_train(*app, each);
+    }
+    return model_commands_->run(command).value_or(0);
+  }
 
   void add_lab() {
     lab_ =
@@ -504,9 +308,9 @@ class CommandLine {
       command
           ->add_option("--link", lab_arguments_.link,
                        "GB/s between devices, for the calculator of parallel training")
-          ->check(number_above(0))
+          ->check(validator(number_above(0)))
           ->capture_default_str();
-      add_report(command, lab_arguments_.common);
+      measure::add_report(command, lab_arguments_.common.report);
       return command;
     };
     add("all", "Run all experiments");
@@ -516,13 +320,15 @@ class CommandLine {
       command
           ->add_option("--svg", lab_arguments_.svg_file,
                        fmt::format("Draw to a file: {}", each.picture))
-          ->check(file_name());
+          ->check(validator(file_name()));
     }
   }
-  void run_lab() {
+  int run_lab() {
     const Common& common = lab_arguments_.common;
-    if (lab_->got_subcommand("list"))
-      return print(common.json ? to_json(measure::experiments()) : to_text(measure::experiments()));
+    if (lab_->got_subcommand("list")) {
+      print(common.json ? to_json(measure::experiments()) : to_text(measure::experiments()));
+      return 0;
+    }
     LabRun run{.options = {},
                .json = common.json,
                .report = common.report,
@@ -538,18 +344,21 @@ class CommandLine {
       chosen = chosen.subspan(i, 1);
       break;
     }
-    run_experiments(chosen, run);
+    return run_experiments(chosen, run);
   }
 
-  void run_sweep() {
-    ProgressLine progress;
-    static_cast<measure::BenchOptions&>(sweep_) = bench_options(common_, progress);
-    const std::vector<measure::SweptStep> steps = measure::sweep(sweep_);
-    progress.clear();
+  int run_sweep() {
+    std::vector<measure::SweptStep> steps;
+    const int status = run_interruptibly([&](const measure::Interruptible& interruptible) {
+      ProgressLine progress;
+      static_cast<measure::BenchOptions&>(sweep_) = bench_options(common_, progress, interruptible);
+      measure::sweep(sweep_, steps);
+    });
     const measure::Machine machine = measure::describe_machine();
     print(common_.json ? to_json(measure::results_of(steps, sweep_.device), machine)
                        : to_text(steps, sweep_.device, machine));
     require_agreement(steps);
+    return status;
   }
 
   CLI::App* add_group(const char* name, const char* help) {
@@ -557,34 +366,26 @@ class CommandLine {
     group->require_subcommand(1);
     return group;
   }
-  // `add` binds the command's options to its arguments, whose addresses must not change.
-  template <class Add>
-  void add_command(Run run, Add add) {
-    Command& command = commands_.emplace_back(Command{run});
-    command.app = add(command.arguments);
-  }
 
   CLI::App app_{BRRR_DESCRIPTION, "brrr"};
   Common common_;
   LabArguments lab_arguments_;
   measure::SweepOptions sweep_;
   CLI::App *info_, *calibrate_, *bench_, *lab_;
-  std::list<Command> commands_;
+  // Lists: CLI11 has the addresses of arguments.
+  std::list<TrainArguments> trainings_;
+  std::vector<CLI::App*> train_commands_;
+  std::list<ToyArguments> toys_;
+  std::optional<measure::ModelCommands> model_commands_;
 };
 
 }  // namespace
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
-  // Searches the raw arguments, since parsing them may fail.
-  const bool json = std::any_of(
-      argv, argv + argc, [](const char* each) { return std::string_view(each) == "--json"; });
   try {
-    brrr::cli::CommandLine command_line;
-    const std::optional<int> status = command_line.parse(argc, argv, json);
-    return status ? *status : command_line.run();
+    return brrr::cli::CommandLine().run(argc, argv);
   } catch (const std::exception& problem) {
-    brrr::cli::print_problem(problem.what(), json);
-    return 1;
+    return brrr::measure::failed_command_line("brrr", problem, false);
   }
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "brrr/ops/matmul.h"
 #include "brrr/tensor/counted.h"
 
 namespace brrr::cli {
@@ -37,7 +38,8 @@ std::string work_text(const TrainingOptions& o) {
   else if (toy.residual || toy.activation != nn::Activation::gelu_tanh)
     layers += fmt::format(" of {}", nn::name_of(toy.activation));
   return fmt::format("batch {}, width {}, {}, {}{} on {}", toy.batch, toy.width, layers,
-                     name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
+                     name_of(toy.dtype), matmul_precision() == Precision::tf32 ? " (tf32)" : "",
+                     to_string(toy.device));
 }
 
 std::string to_text(const measure::Machine& m) {
@@ -129,16 +131,6 @@ std::string heading_text(const TrainOptions& o) {
   line(text, o.toy.model,
        fmt::format("{}, {}{}, {}", work_text(o), name_of(o.mode),
                    o.rounding == Rounding::fast ? " (fast rounding)" : "", o.optimizer));
-  return text;
-}
-
-std::string sources_text(std::span<const GeneratedKernel> kernels) {
-  std::string text;
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    text +=
-        fmt::format("\n// kernel {} [{}]\n{}", i, fmt::join(kernels[i].calls, ", "),
-                    kernels[i].source.empty() ? "// its source is not kept\n" : kernels[i].source);
-  }
   return text;
 }
 

@@ -19,8 +19,6 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
 std::string to_text(const measure::Calibration& calibration, const std::string& file);
 // The parts of brrr train's text, in order: heading, lines of losses, measurements.
 std::string heading_text(const TrainOptions& options);
-// brrr explain --source.
-std::string sources_text(std::span<const GeneratedKernel> kernels);
 std::string loss_text(std::int64_t step, double loss, bool first);
 std::string to_text(const TrainResult& result);
 // The model, its sizes and the device.

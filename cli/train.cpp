@@ -109,12 +109,6 @@ void measure_steps(Training& training, TrainResult& result) {
 
 }  // namespace
 
-std::vector<double> train_steps(Training& training, std::int64_t steps) {
-  measure::Losses losses;
-  for (std::int64_t i = 0; i < steps; ++i) losses.add(training.step());
-  return std::move(losses.values());
-}
-
 TrainResult train(const TrainOptions& options) {
   TrainResult result;
   result.options = options;
@@ -128,6 +122,7 @@ TrainResult train(const TrainOptions& options) {
     o.seed = loaded->metadata().seed;
   }
 
+  manual_seed(o.seed);
   Training training(o);
   if (loaded) loaded->load_into(training.module(), training.optimizer());
   loaded.reset();

@@ -18,8 +18,9 @@ struct TrainProgress {
 };
 
 struct TrainOptions : TrainingOptions {
+  std::uint64_t seed = 0;
+  std::vector<measure::Fact> facts = {};  // options and precision, for documents
   std::int64_t steps = 20;
-  bool all_policies = false;   // of rematerialization, to compare
   double time_seconds = 0.5;   // of timed steps after the training; 0: none
   bool seed_is_given = false;  // false: a loaded run's seed is used
   std::string save, load;      // files; empty: none
@@ -39,6 +40,4 @@ struct TrainResult : measure::StepResult {
 
 TrainResult train(const TrainOptions& options);
 
-// Runs steps and returns their losses.
-std::vector<double> train_steps(Training& training, std::int64_t steps);
 }  // namespace brrr::cli

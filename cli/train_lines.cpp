@@ -26,7 +26,8 @@ TrainLines::TrainLines(const TrainOptions& options, bool losses)
 
 void TrainLines::print_loss(std::int64_t step, double loss) {
   line_.clear();
-  print((printed_ == 0 ? heading_text(options_) : "") + loss_text(step, loss, printed_ == 0));
+  measure::print((printed_ == 0 ? heading_text(options_) : "") +
+                 loss_text(step, loss, printed_ == 0));
   ++printed_;
   last_ = step;
 }
@@ -51,7 +52,7 @@ void TrainLines::finish(const TrainResult& result) {
   if (!losses_) return;
   if (!result.losses.empty() && last_ != result.steps_done - 1)  // the training was interrupted
     print_loss(result.steps_done - 1, result.losses.back());
-  print((printed_ == 0 ? heading_text(options_) : "") + to_text(result));
+  measure::print((printed_ == 0 ? heading_text(options_) : "") + to_text(result));
 }
 
 }  // namespace brrr::cli

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "cli/terminal.h"
 #include "cli/train.h"
+#include <brrr/measure/terminal.h>
 
 namespace brrr::cli {
 
@@ -24,7 +24,7 @@ class TrainLines {
 
   const TrainOptions& options_;
   bool losses_;
-  ProgressLine line_;
+  measure::ProgressLine line_;
   std::int64_t printed_ = 0;  // lines
   std::int64_t last_ = -1;    // the step of the last line
   double start_, next_ = 0;   // the time of the start; of the next update of the status line

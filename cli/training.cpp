@@ -3,7 +3,6 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/nn/optim/clip.h"
 #include "brrr/nn/optim/optimizers.h"
-#include "brrr/ops/matmul.h"
 
 namespace brrr::cli {
 namespace {
@@ -23,45 +22,11 @@ optim::Transformation optimizer_of(const TrainingOptions& o) {
   return o.clip > 0 ? chain(optim::clip_by_global_norm(o.clip), steps) : steps;
 }
 
-Toy seeded(const TrainingOptions& o) {
-  manual_seed(o.seed);
-  set_matmul_precision(o.tf32 ? Precision::tf32 : Precision::full);
-  set_matmul_choice(o.measured_matmul ? MatmulChoice::measured : MatmulChoice::first);
-  return Toy(o.toy);
-}
-
 }  // namespace
-
-Remat remat_of(const std::string& name) {
-  constexpr std::string_view kBudget = "budget=";
-  if (name.starts_with(kBudget)) return Remat::budget(std::stod(name.substr(kBudget.size())));
-  return name == "min_cut" ? Remat::min_cut() : name == "full" ? Remat::full() : Remat::none();
-}
-
-std::vector<measure::Fact> facts_of(const TrainingOptions& o) {
-  const ToyOptions& toy = o.toy;
-  std::vector<measure::Fact> facts = {{"model", toy.model},
-                                      {"batch", toy.batch},
-                                      {"width", toy.width},
-                                      {"layers", std::int64_t{toy.layers}}};
-  if (toy.model == "mlp") {
-    facts.emplace_back("activation", std::string(nn::name_of(toy.activation)));
-    facts.emplace_back("residual", toy.residual);
-  }
-  if (toy.model == "transformer") {
-    facts.emplace_back("heads", std::int64_t{toy.heads});
-    facts.emplace_back("seq", toy.seq);
-  }
-  facts.insert(facts.end(), {{"dtype", std::string(name_of(toy.dtype))},
-                             {"tf32", o.tf32},
-                             {"optimizer", o.optimizer},
-                             {"seed", o.seed}});
-  return facts;
-}
 
 Training::Training(const TrainingOptions& options)
     : device_(options.toy.device),
-      toy_(seeded(options)),
+      toy_(options.toy),
       parameters_(toy_.module()),
       optimizer_(parameters_, optimizer_of(options)),
       step_(

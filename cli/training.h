@@ -22,24 +22,14 @@ struct TrainingOptions {
   Mode mode = Mode::eager;
   Rounding rounding = Rounding::eager;  // of a fused step
   Remat remat = Remat::none();          // eager steps keep everything
-  bool tf32 = false;
-  bool measured_matmul = true;  // the fastest cuBLASLt algorithm measured; false: the first offered
   std::string optimizer = "adam";
   double rate = 1e-3;
   std::int64_t warmup = 0;  // steps in which the rate rises from 0
   double clip = 0;          // maximum global norm of the gradients; 0: none
-  std::uint64_t seed = 0;
 };
 
 using measure::name_of;
 
-Remat remat_of(const std::string& name);
-
-// Model, sizes and settings, for documents.
-std::vector<measure::Fact> facts_of(const TrainingOptions& options);
-
-// The constructor sets the process's seed and matmul settings. Trainings that differ in these must
-// be created and run one after another.
 class Training {
  public:
   explicit Training(const TrainingOptions& options);

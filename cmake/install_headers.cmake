@@ -2,7 +2,7 @@
 # directly or not, from the tree (BRRR_HEADERS) to BRRR_INCLUDEDIR under the prefix.
 cmake_policy(VERSION 3.25)
 set(found brrr/brrr.h)
-foreach(name chrome_trace compare compare_report compare_text flame_graph html_report launch_times ledger report_file
+foreach(name chrome_trace compare compare_report compare_text flame_graph html_report launch_times ledger main report_file
   timeline timeline_plot watch)
   list(APPEND found brrr/measure/${name}.h)
 endforeach()

@@ -21,7 +21,7 @@ foreach(part brrr brrr_cold brrr_measure)
     -fno-semantic-interposition)
 endforeach()
 target_link_options(brrr PRIVATE -Wl,-Bsymbolic-functions)
-target_link_libraries(brrr_measure PUBLIC brrr)
+target_link_libraries(brrr_measure PUBLIC brrr PRIVATE $<BUILD_INTERFACE:CLI11::CLI11>)
 get_target_property(brrr_kind brrr TYPE)
 if(brrr_kind STREQUAL "SHARED_LIBRARY")
   set_property(SOURCE tensor/measure_library.cpp APPEND PROPERTY COMPILE_DEFINITIONS

@@ -44,12 +44,13 @@ struct BenchOptions {
 
 using Results = std::vector<Result>;
 
-Results bench_overhead(const BenchOptions& options);
-Results bench_pointwise(const BenchOptions& options);
-Results bench_matmul(const BenchOptions& options);
-Results bench_reduce(const BenchOptions& options);
-Results bench_fused(const BenchOptions& options);
-Results bench_remat(const BenchOptions& options);
+// Each adds its results as they are found: `progress` may throw between them.
+void bench_overhead(const BenchOptions& options, Results& results);
+void bench_pointwise(const BenchOptions& options, Results& results);
+void bench_matmul(const BenchOptions& options, Results& results);
+void bench_reduce(const BenchOptions& options, Results& results);
+void bench_fused(const BenchOptions& options, Results& results);
+void bench_remat(const BenchOptions& options, Results& results);
 
 // A result from timings: a time in ns, or work (bytes, FLOPs) per second in units of 1e9.
 Result time_result(std::string name, Device device, const Timing& ours, const Timing* limit,

@@ -105,11 +105,12 @@ class MixedSizes : public nn::Module {
 
 class FusedBench {
  public:
-  explicit FusedBench(const BenchOptions& options)
+  FusedBench(const BenchOptions& options, Results& results)
       : options_(options),
         limit_(bandwidth_limit(
             options, {options.device.is_cpu() ? plain_add(kCpuElements, num_threads()) : Batch(),
-                      12.0 * static_cast<double>(kCpuElements), "plain loop of adds"})) {}
+                      12.0 * static_cast<double>(kCpuElements), "plain loop of adds"})),
+        results_(results) {}
 
   void run(const FusedCase& one, DType dtype, std::int64_t rows, std::int64_t columns, int sets) {
     const std::string name =
@@ -187,8 +188,6 @@ class FusedBench {
                                    limit_.name));
   }
 
-  Results take() { return std::move(results_); }
-
  private:
   static Operands operands_of(const Options& options, std::int64_t rows, std::int64_t columns) {
     const Tensor number = arange(rows, {.dtype = i64, .device = options.device});
@@ -199,7 +198,7 @@ class FusedBench {
   static constexpr std::int64_t kCpuElements = 1 << 23;
   BenchOptions options_;
   BandwidthLimit limit_;
-  Results results_;
+  Results& results_;
 };
 
 // Programs whose kernels do little for each element that they move.
@@ -243,10 +242,10 @@ void run_narrow(FusedBench& bench, const Options& here, bool quick) {
 
 }  // namespace
 
-Results bench_fused(const BenchOptions& options) {
+void bench_fused(const BenchOptions& options, Results& results) {
   manual_seed(options.seed);
   const bool on_cpu = options.device.is_cpu();
-  FusedBench bench(options);
+  FusedBench bench(options, results);
   const std::int64_t side = options.quick ? 256 : on_cpu ? 2896 : 16384;
   for (const FusedCase& one : chains()) bench.run(one, f32, side, side, 1);
   const std::int64_t count = options.quick ? 64 : on_cpu ? 2048 : 16384;
@@ -265,7 +264,6 @@ Results bench_fused(const BenchOptions& options) {
     run_narrow(bench, {.device = options.device}, options.quick);
   }
   bench.run_update(options.quick ? 1 << 14 : on_cpu ? 1 << 22 : 100'000'000);
-  return bench.take();
 }
 
 }  // namespace brrr::measure

@@ -14,8 +14,7 @@ double flops(const MatmulProblem& p) {
   return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 
-Results matmul_on_cpu(const BenchOptions& options) {
-  Results results;
+void matmul_on_cpu(const BenchOptions& options, Results& results) {
   for (const std::int64_t size : {64, 256, 1024}) {
     if (options.quick && size > 64) continue;
     const std::string name = fmt::format("matmul/{0}x{0}x{0} f32", size);
@@ -27,7 +26,6 @@ Results matmul_on_cpu(const BenchOptions& options) {
     results.push_back(
         rate_result(name, cpu, "GFLOP/s", work, ours, work, bare, "bare sgemm, as many threads"));
   }
-  return results;
 }
 
 Result matmul_case(const BenchOptions& options, const MatmulProblem& p) {
@@ -64,8 +62,7 @@ Result matmul_case(const BenchOptions& options, const MatmulProblem& p) {
                                  bare.algorithms, bare.first_over_best));
 }
 
-Results matmul_on_cuda(const BenchOptions& options) {
-  Results results;
+void matmul_on_cuda(const BenchOptions& options, Results& results) {
   const std::int64_t scale = options.quick ? 16 : 1;
   for (const bool tf32 : {true, false}) {
     for (const bool transpose_a : {false, true}) {
@@ -88,14 +85,13 @@ Results matmul_on_cuda(const BenchOptions& options) {
   }
   results.push_back(
       matmul_case(options, {.m = 2048 / scale, .n = 2048 / scale, .k = 2048 / scale}));
-  return results;
 }
 
 }  // namespace
 
-Results bench_matmul(const BenchOptions& options) {
+void bench_matmul(const BenchOptions& options, Results& results) {
   manual_seed(options.seed);
-  return options.device.is_cpu() ? matmul_on_cpu(options) : matmul_on_cuda(options);
+  options.device.is_cpu() ? matmul_on_cpu(options, results) : matmul_on_cuda(options, results);
 }
 
 }  // namespace brrr::measure

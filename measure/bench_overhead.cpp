@@ -46,10 +46,9 @@ Batch backward_of_chain(const Tensor& leaf, const Tensor& factor) {
   };
 }
 
-Results overhead_on_cpu(const BenchOptions& options) {
+void overhead_on_cpu(const BenchOptions& options, Results& results) {
   const Options here{.dtype = f32, .device = cpu};
   const Sampling sampling = options.sampling();
-  Results results;
   const auto add_batch = [&](const char* name, const Batch& batch, const Batch& limit,
                              const char* limit_name) {
     options.progress(name);
@@ -89,14 +88,12 @@ Results overhead_on_cpu(const BenchOptions& options) {
       "overhead/matmul 64x64", [&] { return matmul(x, y); }, bare_gemm(64, 1),
       "bare sgemm, one thread");
   results.push_back(system_allocations(cpu, [&] { return add(a, b); }));
-  return results;
 }
 
-Results overhead_on_cuda(const BenchOptions& options) {
+void overhead_on_cuda(const BenchOptions& options, Results& results) {
   const Device device = options.device;
   const Options here{.dtype = f32, .device = device};
   const Sampling sampling = options.sampling();
-  Results results;
   const auto add_result = [&](const char* name, const std::function<Tensor()>& op) {
     options.progress(name);
     const std::optional<BareLaunches> bare = bare_launches(device, op);
@@ -126,14 +123,13 @@ Results overhead_on_cuda(const BenchOptions& options) {
   const Timing empty_time = time(host_batch([&] { return empty(one, here); }), sampling);
   results.push_back(time_result("overhead/empty", device, empty_time, nullptr, ""));
   results.push_back(system_allocations(device, [&] { return add(a, b); }));
-  return results;
 }
 
 }  // namespace
 
-Results bench_overhead(const BenchOptions& options) {
+void bench_overhead(const BenchOptions& options, Results& results) {
   manual_seed(options.seed);
-  return options.device.is_cpu() ? overhead_on_cpu(options) : overhead_on_cuda(options);
+  options.device.is_cpu() ? overhead_on_cpu(options, results) : overhead_on_cuda(options, results);
 }
 
 }  // namespace brrr::measure

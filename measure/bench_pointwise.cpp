@@ -53,7 +53,7 @@ std::vector<PointwiseCase> cases(std::int64_t n, Device device) {
 
 }  // namespace
 
-Results bench_pointwise(const BenchOptions& options) {
+void bench_pointwise(const BenchOptions& options, Results& results) {
   manual_seed(options.seed);
   const Device device = options.device;
   const Sampling sampling = options.sampling();
@@ -62,7 +62,6 @@ Results bench_pointwise(const BenchOptions& options) {
   const BandwidthLimit limit = bandwidth_limit(
       options, {device.is_cpu() ? plain_add(side * side, num_threads()) : Batch(),
                 12.0 * static_cast<double>(side * side), "plain loop of adds, as many threads"});
-  Results results;
   for (const PointwiseCase& one : cases(side, device)) {
     options.progress(one.name);
     const auto [ours, bare] =
@@ -70,7 +69,6 @@ Results bench_pointwise(const BenchOptions& options) {
     results.push_back(
         rate_result(one.name, device, "GB/s", one.bytes, ours, limit.bytes, bare, limit.name));
   }
-  return results;
 }
 
 }  // namespace brrr::measure

@@ -26,7 +26,7 @@ const ReduceCase kCases[] = {
 
 }  // namespace
 
-Results bench_reduce(const BenchOptions& options) {
+void bench_reduce(const BenchOptions& options, Results& results) {
   manual_seed(options.seed);
   const Device device = options.device;
   const std::int64_t rows = options.quick ? 256 : device.is_cpu() ? 4096 : 16384;
@@ -39,7 +39,6 @@ Results bench_reduce(const BenchOptions& options) {
       options, {device.is_cpu() ? plain_sum(rows * columns, num_threads()) : Batch(), bytes,
                 "plain loop, as many threads"});
 
-  Results results;
   const auto run = [&](const std::string& name, DType dtype, const ReduceCase& one) {
     options.progress(name);
     std::vector<Tensor> inputs;
@@ -55,7 +54,6 @@ Results bench_reduce(const BenchOptions& options) {
   for (const ReduceCase& one : kCases) run(one.name, f32, one);
   for (const ReduceCase& one : std::span(kCases, 3))
     run(std::string(one.name) + " bf16", bf16, one);
-  return results;
 }
 
 }  // namespace brrr::measure

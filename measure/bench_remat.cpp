@@ -28,7 +28,8 @@ constexpr Policy kMinCut = {"min_cut", Remat::min_cut()}, kFull = {"full", Remat
 
 class RematBench {
  public:
-  explicit RematBench(const BenchOptions& options) : options_(options) {}
+  RematBench(const BenchOptions& options, Results& results)
+      : options_(options), results_(results) {}
 
   // `make` returns the function of a step, which owns its model.
   void run(const std::string& model, const std::vector<Policy>& policies,
@@ -45,8 +46,6 @@ class RematBench {
                  "every value kept");
     }
   }
-
-  Results take() { return std::move(results_); }
 
  private:
   // Long steps without pauses bring a GPU to its power limit, where its clock falls.
@@ -85,7 +84,7 @@ class RematBench {
   }
 
   BenchOptions options_;
-  Results results_;
+  Results& results_;
 };
 
 // Ten rounds of pointwise calls.
@@ -114,10 +113,10 @@ std::function<Tensor()> training(std::shared_ptr<nn::Module> model, const Dims& 
 
 }  // namespace
 
-Results bench_remat(const BenchOptions& options) {
+void bench_remat(const BenchOptions& options, Results& results) {
   manual_seed(options.seed);
   const bool small = options.quick, on_cpu = options.device.is_cpu();
-  RematBench bench(options);
+  RematBench bench(options, results);
   const std::int64_t elements = small ? 1 << 12 : on_cpu ? 1 << 22 : 1 << 25;
   bench.run(fmt::format("ten rounds of tanh and sin, {} f32", elements), {kMinCut, kFull},
             [&] { return rounds(elements, {.device = options.device}); });
@@ -151,7 +150,6 @@ Results bench_remat(const BenchOptions& options) {
                 model->add<nn::TransformerBlock>(features, heads, here);
               return training(model, {sequences, length, features}, here);
             });
-  return bench.take();
 }
 
 }  // namespace brrr::measure

@@ -6,9 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <mutex>
 
-#include "brrr/dispatch/observe.h"
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/eager_calls.h"
@@ -17,8 +15,11 @@
 #include "brrr/measure/replays.h"
 #include "brrr/measure/text.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
+#include "brrr/ops/matmul.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::measure {
 namespace {
@@ -70,25 +71,15 @@ std::optional<Remat> half_of(const Side& full) {
   return fraction < 1 ? std::optional(Remat::budget(fraction)) : std::nullopt;
 }
 
-// The device of a step's calls: CUDA, if one of them runs there.
-class DeviceOfCalls : public core::Observer {
- public:
-  void after(const core::Call&, std::span<const Tensor> outputs) override {
-    const std::lock_guard lock(mutex_);
-    for (const Tensor& each : outputs) {
-      if (each.defined() && each.device().is_cuda()) device = each.device();
-    }
-  }
-  Device device = Device::cpu();
-
- private:
-  std::mutex mutex_;
-};
+// Thrown to end a comparison.
+struct Stopped {};
 
 class Comparing {
  public:
-  Comparing(std::string name, const CompareOptions& options)
-      : options_(options), sampling_(sampling_for(options.seconds)) {
+  // `make`: empty for candidates.
+  Comparing(std::string name, const MakeStep& make, const CompareOptions& options)
+      : make_(make), options_(options), sampling_(sampling_for(options.seconds)) {
+    sampling_.stop = options.stop;
     result_.name = std::move(name);
     result_.describes = options.describes;
     result_.facts = options.facts;
@@ -96,8 +87,7 @@ class Comparing {
     if (options.device) result_.device = *options.device;
   }
 
-  // `make`: empty for candidates.
-  Comparison run(std::vector<Maker> makers, const MakeStep& make);
+  Comparison run(std::vector<Maker> makers);
 
  private:
   Device device() const { return result_.device; }
@@ -105,10 +95,17 @@ class Comparing {
     return [&step = steps_[i]] { step(); };
   }
 
+  void stop_if_asked() const {
+    if (options_.stop && options_.stop()) throw Stopped();
+  }
   // "2 of 5: graph"
   void show(const std::string& what) {
-    options_.progress(fmt::format("{} of {}: {}", ++phase_, phases_, what));
+    at_ = fmt::format("{} of {}: {}", ++phase_, phases_, what);
+    options_.progress(at_);
+    stop_if_asked();
   }
+  void run_all(std::vector<Maker> makers);
+  void finish_early();
   void add(Maker maker);
   std::vector<double> losses_of(const Step& step);
   void measure(Side& side, const Step& step);
@@ -119,9 +116,13 @@ class Comparing {
   Evidence evidence_of(std::size_t i);
   void gather();
   void double_batches();
+  std::vector<Variation> variations_of(const Side& side) const;
+  void try_variations();
+  void advise();
   void record(std::size_t i);
   void judge_all();
 
+  const MakeStep make_;
   const CompareOptions& options_;
   Sampling sampling_;
   Comparison result_;
@@ -130,6 +131,7 @@ class Comparing {
   std::vector<std::function<Step()>> doubled_;
   std::vector<Evidence> evidence_;
   std::size_t phase_ = 0, phases_ = 0;
+  std::string at_;             // the phase
   bool same_program_ = false;  // candidates need not compute the same
 };
 
@@ -151,14 +153,10 @@ void Comparing::add(Maker maker) {
 std::vector<double> Comparing::losses_of(const Step& step) {
   Losses losses;
   for (std::int64_t i = 0; i < options_.steps; ++i) {
+    stop_if_asked();
     Tensor loss;
     if (i == 0 && steps_.empty() && !options_.device) {
-      DeviceOfCalls calls;
-      {
-        const core::Observing observing(calls);
-        loss = step();
-      }
-      result_.device = calls.device;
+      result_.device = device_of([&] { loss = step(); });
     } else {
       loss = step();
     }
@@ -312,6 +310,80 @@ void Comparing::judge_all() {
   }
 }
 
+// What may help the step, by its device and by what bounds it.
+std::vector<Variation> Comparing::variations_of(const Side& side) const {
+  constexpr double kMuch = 0.2;  // of the step
+  const auto with = [&, mode = side.mode](const MakeStep& make, Remat remat) {
+    return [this, &make, mode, remat] {
+      manual_seed(options_.seed);
+      return make(mode, remat);
+    };
+  };
+  const std::function<Step()> same = with(make_, options_.remat);
+  std::vector<Variation> list;
+  const auto f32_flops =
+      side.cost->product_flops[static_cast<std::size_t>(graph::ProductType::f32)];
+  if (device().is_cuda() && f32_flops > 0 && matmul_precision() == Precision::full)
+    list.push_back(with_tf32(same));
+  const int used = num_threads(), all = core::available_processors();
+  if (device().is_cpu() && used > 1) list.push_back(with_threads(1, same));
+  if (device().is_cpu() && used < all) list.push_back(with_threads(all, same));
+  const bool keeps_all = options_.remat.kind() == Remat::Kind::none && !options_.all_policies;
+  const auto moving = static_cast<double>(side.cost->roofline.moving_ps) * 1e-12;
+  if (side.compiled && keeps_all && moving > kMuch * side.step->median)
+    list.push_back({.name = side.name + " min_cut", .make = with(make_, Remat::min_cut())});
+  for (const auto& [name, make] : options_.variations)
+    list.push_back({.name = name, .make = with(make, options_.remat)});
+  if (options_.doubled) {
+    list.push_back(
+        {.name = "twice the batch", .make = with(options_.doubled, options_.remat), .work = 2});
+  }
+  return list;
+}
+
+// On the fastest step that has no policy of its own.
+void Comparing::try_variations() {
+  if (!same_program_ || !options_.tries) return;
+  constexpr double kMostSeconds = 0.25;
+  const Side& side = result_.fastest();
+  const auto i = static_cast<std::size_t>(&side - result_.sides.data());
+  Sampling sampling = sampling_for(std::min(kMostSeconds, options_.seconds));
+  sampling.stop = options_.stop;
+  const std::vector<Variation> variations = variations_of(side);
+  phases_ += variations.size();
+  for (const Variation& each : variations) {
+    show(fmt::format("{} with {}", side.name, each.name));
+    result_.tried.push_back(try_variation(each, device(), call_of(i), sampling));
+  }
+  std::ranges::stable_sort(result_.tried, std::ranges::greater(), [](const Tried& each) {
+    return each.failure.empty() ? each.gain() : 0;
+  });
+}
+
+// Advice by what was measured; what was not tried is said to be derived.
+void Comparing::advise() {
+  const Side& fastest = result_.fastest();
+  std::vector<std::string> helpful, vain;
+  for (const Tried& each : result_.tried)
+    (each.helps() ? helpful : vain).push_back(to_string(each));
+  for (Side& side : result_.sides) {
+    Diagnosis& found = side.diagnosis;
+    if (!found.regime) continue;
+    if (is_faster(*fastest.step, *side.step)) {
+      found.advice = fmt::format("{} is {:.2f} times as fast, as measured", fastest.name,
+                                 side.step->median / fastest.step->median);
+    } else if (&side == &fastest && !helpful.empty()) {
+      found.advice = fmt::format("{}, as measured", fmt::join(helpful, "; "));
+    } else {
+      const bool derived = vain.empty() || *found.regime == Regime::inefficient;
+      found.advice =
+          fmt::format("{}{}{}{}", vain.empty() ? "" : "nothing that was tried helps by 5 %: ",
+                      fmt::join(vain, "; "), !vain.empty() && derived ? "; " : "",
+                      derived ? found.advice + " (derived, not tried)" : "");
+    }
+  }
+}
+
 // Each step at twice the batch, timed in turn with the step.
 void Comparing::double_batches() {
   struct Doubled {
@@ -319,7 +391,7 @@ void Comparing::double_batches() {
     Timing once, twice;
   };
   std::vector<Doubled> all;
-  for (std::size_t i = 0; i < steps_.size() && doubled_[i]; ++i) {
+  for (std::size_t i = 0; i < steps_.size() && doubled_[i] && options_.check_doubled; ++i) {
     show(result_.sides[i].name + " at twice the batch");
     manual_seed(options_.seed);
     const Step step = doubled_[i]();
@@ -339,9 +411,8 @@ void Comparing::double_batches() {
   }
 }
 
-Comparison Comparing::run(std::vector<Maker> makers, const MakeStep& make) {
-  same_program_ = make != nullptr;
-  phases_ = (options_.doubled ? 3 : 2) * makers.size() + 1;
+void Comparing::run_all(std::vector<Maker> makers) {
+  phases_ = (options_.doubled && options_.check_doubled ? 3 : 2) * makers.size() + 1;
   for (Maker& maker : makers) {
     if (maker.half_of_full) {
       const std::optional<Remat> half = half_of(result_.sides.back());
@@ -349,7 +420,7 @@ Comparison Comparing::run(std::vector<Maker> makers, const MakeStep& make) {
         ++phase_;
         continue;
       }
-      maker = maker_of(maker.side.mode, *half, make, options_);
+      maker = maker_of(maker.side.mode, *half, make_, options_);
     }
     add(std::move(maker));
   }
@@ -357,7 +428,42 @@ Comparison Comparing::run(std::vector<Maker> makers, const MakeStep& make) {
   predict_eager();
   show("timing");
   gather();
+  try_variations();
   double_batches();
+}
+
+// Judges what was made by what is known of it, and by the times of a few steps if there are none.
+void Comparing::finish_early() {
+  result_.interrupted = at_;
+  if (steps_.empty()) fail("[compare] interrupted at {}, before a step was measured", at_);
+  if (!result_.sides.back().step) {
+    sampling_ = {.samples = 1, .sample_seconds = 0, .budget_seconds = 0};
+    compare_losses();
+    predict_eager();
+    time_steps();
+  }
+  for (std::size_t i = evidence_.size(); i < steps_.size(); ++i) {
+    const Side& side = result_.sides[i];
+    Evidence& evidence = evidence_.emplace_back(
+        Evidence{.device = device(), .mode = side.mode, .step = *side.step, .cost = *side.cost});
+    evidence.further_problems.push_back("interrupted before its kernels were timed");
+  }
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    evidence_[i].without_timeline = "interrupted before it was recorded";
+    result_.sides[i].diagnosis = judge(evidence_[i]);
+  }
+}
+
+Comparison Comparing::run(std::vector<Maker> makers) {
+  same_program_ = make_ != nullptr;
+  try {
+    run_all(std::move(makers));
+  } catch (const Stopped&) {
+    finish_early();
+  } catch (const jit::Interrupted&) {
+    finish_early();
+  }
+  advise();
   return std::move(result_);
 }
 
@@ -365,7 +471,7 @@ Comparison Comparing::run(std::vector<Maker> makers, const MakeStep& make) {
 
 Comparison compare(std::string name, const MakeStep& make, const CompareOptions& options) {
   if (!make) fail("[compare] expected a function that makes a step, got none");
-  return Comparing(std::move(name), options).run(makers_of(make, options), make);
+  return Comparing(std::move(name), make, options).run(makers_of(make, options));
 }
 
 Comparison compare(std::string name, std::vector<Candidate> candidates,
@@ -378,7 +484,11 @@ Comparison compare(std::string name, std::vector<Candidate> candidates,
     maker.side.name = std::move(each.name);
     maker.make = std::move(each.make);
   }
-  return Comparing(std::move(name), options).run(std::move(makers), {});
+  return Comparing(std::move(name), {}, options).run(std::move(makers));
+}
+
+const Side& Comparison::fastest() const {
+  return *std::ranges::min_element(sides, {}, [](const Side& side) { return side.step->median; });
 }
 
 const Side* Comparison::disagreement() const {

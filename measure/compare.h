@@ -29,6 +29,7 @@
 #include <brrr/measure/step.h>
 #include <brrr/measure/timeline.h>
 #include <brrr/measure/timing.h>
+#include <brrr/measure/variations.h>
 
 namespace brrr::measure {
 
@@ -57,11 +58,18 @@ struct CompareOptions {
   std::optional<double> tolerance = {};
   Rounding rounding = Rounding::eager;  // that MakeStep uses in fused steps
   std::optional<DType> dtype = {};      // of the step's values; none: that of the loss
-  MakeStep doubled = {};                // the step at twice the batch, as a check of the verdicts
-  bool timeline = false;                // records timelines of long steps too
-  std::string describes = {};           // "batch 128, width 256": printed beside the name
+  MakeStep doubled = {};                // the step at twice the batch
+  bool check_doubled = true;            // each mode at twice the batch is a check of its verdict
+  // Changes of the step that may be faster, such as another type of its values. They are tried on
+  // the fastest mode, with those that are known for the device and with twice the batch.
+  std::vector<std::pair<std::string, MakeStep>> variations = {};
+  bool tries = true;           // false: nothing but modes and policies is tried
+  bool timeline = false;       // records timelines of long steps too
+  std::string describes = {};  // "batch 128, width 256": printed beside the name
   std::vector<Fact> facts = {};
   std::function<void(const std::string& what)> progress = [](const std::string&) {};
+  // Asked between steps: true ends the comparison, of what was measured so far.
+  std::function<bool()> stop = {};
 };
 
 // What was measured of a step.
@@ -102,7 +110,10 @@ struct Comparison {
   Rounding rounding = Rounding::eager;
   std::vector<Side> sides;                // the first one is the base
   std::optional<std::size_t> divergence;  // the first step with a loss that is not finite
+  std::vector<Tried> tried = {};          // on the fastest side, the most helpful one first
+  std::string interrupted = {};           // "at 2 of 7: graph"; empty: it was not stopped
 
+  const Side& fastest() const;
   // The first mode whose losses are not the base's; null: there is none.
   const Side* disagreement() const;
   double speed_up(const Side& side) const { return sides.front().step->median / side.step->median; }

@@ -50,10 +50,23 @@ std::string to_json(const Comparison& comparison, const Machine& machine, const 
     row["batch_doubling"] = side.doubling ? describe(*side.doubling) : Json(nullptr);
     rows.push_back(std::move(row));
   }
+  Json tried = Json::array();
+  for (const Tried& each : comparison.tried) {
+    const bool timed = each.failure.empty();
+    tried.push_back({{"name", each.name},
+                     {"on", comparison.fastest().name},
+                     {"work", each.work},
+                     {"gain", timed ? Json(each.gain()) : Json(nullptr)},
+                     {"base_us", timed ? Json(each.base.median * 1e6) : Json(nullptr)},
+                     {"step_us", timed ? Json(each.step.median * 1e6) : Json(nullptr)},
+                     {"failure", or_null(each.failure)}});
+  }
   Json document = {{"agree", !comparison.disagreement()},
                    {"finite", !comparison.divergence},
                    {"verdict", or_null(verdict_on(modes))},
                    {"order_right", order_is_right(modes)},
+                   {"tried", std::move(tried)},
+                   {"interrupted", or_null(comparison.interrupted)},
                    {"rows", std::move(rows)},
                    {"machine", describe(machine)}};
   if (report) document["report"] = describe(*report);

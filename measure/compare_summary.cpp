@@ -25,11 +25,6 @@ std::string titled(const char* title, const std::string& text) {
   return fmt::format("{:<{}}{}\n", title, kTitle, clipped(text, kColumns - kTitle));
 }
 
-const Side& fastest_of(const Comparison& comparison) {
-  return *std::ranges::min_element(comparison.sides, {},
-                                   [](const Side& side) { return side.step->median; });
-}
-
 // The time that this machine's ceilings allow for a step's work.
 double at_best(const Side& side) {
   return static_cast<double>(side.cost->roofline.bound.ps()) * 1e-12;
@@ -118,19 +113,29 @@ std::string losses_text(const Comparison& comparison) {
                      close.empty() ? "" : fmt::format(", {}", fmt::join(close, ", ")));
 }
 
-std::string fastest_text(const Comparison& comparison) {
-  const Side& base = comparison.sides.front();
-  const Side& fastest = fastest_of(comparison);
-  if (!is_faster(*fastest.step, *base.step))
-    return fmt::format("nothing of these: no other is faster than {} by 5 %", base.name);
-  return fmt::format("{}: {:.2f} times as fast as {}, as measured", fastest.name,
-                     comparison.speed_up(fastest), base.name);
+// What helps, as measured: the fastest mode, then what was tried on it.
+std::string try_text(const Comparison& comparison) {
+  const Side &base = comparison.sides.front(), &fastest = comparison.fastest();
+  const bool faster = is_faster(*fastest.step, *base.step);
+  const Tried* const best = comparison.tried.empty() || !comparison.tried.front().helps()
+                                ? nullptr
+                                : &comparison.tried.front();
+  if (!faster && best) return to_string(*best);
+  if (!faster) {
+    std::vector<std::string> names;
+    for (const Tried& each : comparison.tried) names.push_back(each.name);
+    return fmt::format("nothing of these: no other mode is faster by 5 %{}{}",
+                       names.empty() ? "" : ", nor ", fmt::join(names, ", "));
+  }
+  return fmt::format("{}: {:.2f} times as fast as {}{}", fastest.name, comparison.speed_up(fastest),
+                     base.name,
+                     best ? fmt::format("; then {}: {:.2f} times", best->name, best->gain()) : "");
 }
 
 // What the machine allows for, or that it is exceeded.
 std::string best_text(const Comparison& comparison) {
   const Side &best = *std::ranges::min_element(comparison.sides, {}, at_best),
-             &fastest = fastest_of(comparison);
+             &fastest = comparison.fastest();
   const char* const whose = best.cost->calibrated ? "this machine's" : "default";
   if (at_best(best) > fastest.step->median) {
     return fmt::format("{} is faster than {} ceilings allow ({}): brrr calibrate", fastest.name,
@@ -188,10 +193,14 @@ std::string to_text(const Comparison& comparison, bool in_color) {
   text += rows_text(comparison, in_color);
   text += titled("at best", best_text(comparison));
   if (!base.losses.empty()) text += titled("losses", losses_text(comparison));
-  if (comparison.sides.size() > 1) text += titled("try", fastest_text(comparison));
+  if (comparison.sides.size() > 1)
+    text += titled("try", clipped(try_text(comparison), kColumns - kTitle));
   if (const Side* const slow = slow_side(comparison)) text += titled("kernel", kernel_text(*slow));
   if (const std::string doubts = doubts_text(comparison); !doubts.empty())
     text += titled("in doubt", doubts);
+  if (!comparison.interrupted.empty())
+    text += titled("stopped",
+                   clipped(comparison.interrupted + ", so the rest is missing", kColumns - kTitle));
   return text;
 }
 

@@ -115,6 +115,8 @@ std::string details_text(const Comparison& comparison) {
         "host: until the call of a step returns; device: a step that was queued before it started;"
         "\nidle: the fraction of a step in which the device waits for the host\n";
   }
+  for (const Tried& each : comparison.tried)
+    line(text, "tried", fmt::format("on {}: {}", comparison.fastest().name, to_string(each)));
   return text + verdict_text(comparison);
 }
 

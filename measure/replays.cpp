@@ -5,6 +5,9 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "brrr/dispatch/observe.h"
+#include "brrr/tensor/tensor.h"
+
 namespace brrr::measure {
 namespace {
 
@@ -54,7 +57,28 @@ class Collected final : public core::ReplayListener {
   std::vector<ReplayedEntry> entries;
 };
 
+class DeviceOfCalls final : public core::Observer {
+ public:
+  void after(const core::Call&, std::span<const Tensor> outputs) override {
+    const std::lock_guard lock(mutex_);
+    for (const Tensor& each : outputs) {
+      if (each.defined() && each.device().is_cuda()) device = each.device();
+    }
+  }
+  Device device = Device::cpu();
+
+ private:
+  std::mutex mutex_;
+};
+
 }  // namespace
+
+Device device_of(const std::function<void()>& work) {
+  DeviceOfCalls calls;
+  const core::Observing observing(calls);
+  work();
+  return calls.device;
+}
 
 ListeningToReplays::ListeningToReplays(core::ReplayListener& listener) : listener_(listener) {
   Hub::instance().add(listener_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <brrr/graph/replay_listener.h>
+#include <brrr/tensor/device.h>
 
 namespace brrr::measure {
 
@@ -31,6 +32,9 @@ struct ReplayedEntry {
   }
   std::vector<core::LaunchCost> launches() const { return step->launches(entry); }
 };
+
+// Runs the work; returns the device of its calls: CUDA, if one of them runs there.
+Device device_of(const std::function<void()>& work);
 
 // Runs the work; returns what it replays, in order.
 std::vector<ReplayedEntry> replays_in(const std::function<void()>& work);

@@ -105,7 +105,8 @@ Text paragraph(std::string line, Text::Tone tone) {
 }
 
 std::string command_text(int argc, const char* const* argv) {
-  std::string text = "brrr";
+  const std::string path = argc > 0 ? argv[0] : "";
+  std::string text = quoted(std::string_view(path).substr(path.rfind('/') + 1));
   for (int i = 1; i < argc; ++i) text += " " + quoted(argv[i]);
   return text;
 }

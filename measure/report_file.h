@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, std::string>> report_facts(const Machine& mac
 // A line of a command's text as a paragraph.
 Text paragraph(std::string line, Text::Tone tone = Text::Tone::plain);
 
-// The command line, as a shell would read it.
+// The command line, as a shell would read it, with the program's name in place of its path.
 std::string command_text(int argc, const char* const* argv);
 
 }  // namespace brrr::measure

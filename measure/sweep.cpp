@@ -172,15 +172,14 @@ SweepSummary summarize(std::span<const SweptStep> steps, Device device) {
   return summary;
 }
 
-std::vector<SweptStep> sweep(const SweepOptions& options) {
+void sweep(const SweepOptions& options, std::vector<SweptStep>& steps) {
   const double most_flops = options.quick ? 1e7 : options.device.is_cpu() ? 2e9 : 2e12;
-  std::vector<SweptStep> steps;
   const std::int64_t first = options.only.value_or(0),
                      end = options.only ? first + 1 : options.count;
   for (std::int64_t i = first; i < end; ++i) {
     const DrawnStep drawn = draw_step(options.seed, i, options.device, most_flops);
     options.progress(drawn.name);
-    SweptStep& swept = steps.emplace_back();
+    SweptStep swept;
     swept.number = i;
     swept.name = drawn.name;
     try {
@@ -189,8 +188,8 @@ std::vector<SweptStep> sweep(const SweepOptions& options) {
       swept.failure = problem.what();
       swept.modes.clear();
     }
+    steps.push_back(std::move(swept));
   }
-  return steps;
 }
 
 Results results_of(std::span<const SweptStep> steps, Device device) {

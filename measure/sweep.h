@@ -66,7 +66,7 @@ struct SweepSummary {
 };
 SweepSummary summarize(std::span<const SweptStep> steps, Device device);
 
-std::vector<SweptStep> sweep(const SweepOptions& options);
+void sweep(const SweepOptions& options, std::vector<SweptStep>& steps);
 
 // One result for each step and mode, whose limit is its prediction, and the summary's figures.
 Results results_of(std::span<const SweptStep> steps, Device device);

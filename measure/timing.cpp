@@ -123,6 +123,7 @@ std::vector<std::vector<double>> sample_all(std::span<const Batch> batches,
   const int samples = samples_in_budget(sampling, took * (1 + sampling.pause));
   std::vector<std::vector<double>> seconds(n);
   for (int sample = 0; sample < samples; ++sample) {
+    if (sample > 0 && sampling.stop && sampling.stop()) break;
     for (std::size_t turn = 0; turn < n; ++turn) {
       const std::size_t i = batch_of(sample, turn, n);
       if (sampling.pause > 0)

@@ -35,6 +35,8 @@ struct Sampling {
   // Idle time before each sample, relative to the one before. A GPU at its power limit lowers its
   // clock; with pauses it keeps the highest.
   double pause = 0;
+  // Asked after each round of samples: true ends them.
+  std::function<bool()> stop = {};
 };
 
 // Makes `n` calls and returns the seconds that they took.

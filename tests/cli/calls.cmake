@@ -1,5 +1,7 @@
-# Calls of the program BRRR and what they must give: exit statuses, one line for what is wrong, one JSON document.
+# Calls of the program BRRR, or of another one with its commands, and what they must give: exit statuses, one line for
+# what is wrong, one JSON document.
 # With --json, the output must be valid by the schema of the command, or of errors.
+get_filename_component(program ${BRRR} NAME)
 function(check_schema)
   set(schema ${ARGV0})
   if(ARGV0 STREQUAL "lab" AND ARGV1 STREQUAL "list")
@@ -32,7 +34,7 @@ endfunction()
 # Fails with the given status, prints nothing on stdout and one line that matches on stderr.
 function(refused status pattern)
   call(${status} ${ARGN})
-  if(NOT out STREQUAL "" OR NOT err MATCHES "^brrr: [^\n]+\n$" OR NOT err MATCHES "${pattern}")
+  if(NOT out STREQUAL "" OR NOT err MATCHES "^${program}: [^\n]+\n$" OR NOT err MATCHES "${pattern}")
     message(FATAL_ERROR "brrr ${ARGN}: expected one line with '${pattern}' on stderr, got\n${out}${err}")
   endif()
 endfunction()
@@ -41,7 +43,7 @@ endfunction()
 function(refused_as_json status pattern)
   call(${status} ${ARGN} --json)
   string(JSON text ERROR_VARIABLE problem GET "${out}" error)
-  if(NOT text MATCHES "${pattern}" OR NOT err STREQUAL "brrr: ${text}\n")
+  if(NOT text MATCHES "${pattern}" OR NOT err STREQUAL "${program}: ${text}\n")
     message(FATAL_ERROR "brrr ${ARGN} --json: expected an error with '${pattern}', got\n${out}${err}")
   endif()
 endfunction()
@@ -49,7 +51,7 @@ endfunction()
 # As refused(), where the program may have printed something already.
 function(fails status pattern)
   call(${status} ${ARGN})
-  if(NOT err MATCHES "^brrr: [^\n]+\n$" OR NOT err MATCHES "${pattern}")
+  if(NOT err MATCHES "^${program}: [^\n]+\n$" OR NOT err MATCHES "${pattern}")
     message(FATAL_ERROR "brrr ${ARGN}: expected one line with '${pattern}' on stderr, got\n${err}")
   endif()
   set(out "${out}" PARENT_SCOPE)

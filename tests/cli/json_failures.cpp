@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "brrr/measure/compare_text.h"
+#include "brrr/measure/trace.h"
 #include "brrr/measure/verdict_text.h"
 #include "cli/json_output.h"
-#include "cli/trace.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/json_schema.h"
 #include "tests/harness/source_tree.h"
@@ -113,12 +113,23 @@ measure::Timeline timeline_of(const std::string& source, std::vector<std::string
 }
 
 Json trace_of(const measure::Timeline& timeline) {
-  TraceResult result;
-  result.options.out = "step.json";
-  result.options.toy.model = "mlp";
-  result.options.toy.device = cuda(0);
+  measure::TraceResult result;
+  result.out = "step.json";
+  result.run.name = "mlp";
+  result.run.facts = {{"batch", std::int64_t{8}},
+                      {"width", std::int64_t{16}},
+                      {"layers", std::int64_t{3}},
+                      {"activation", std::string("relu")},
+                      {"residual", false},
+                      {"dtype", std::string("f32")},
+                      {"optimizer", std::string("sgd")},
+                      {"lr", 1e-3},
+                      {"warmup", std::int64_t{0}},
+                      {"clip", 0.0},
+                      {"tf32", false},
+                      {"seed", std::uint64_t{0}}};
+  result.run.device = cuda(0);
   result.timeline = timeline;
-  result.options.record = 1;
   CHECK_FALSE(to_text(result).empty());
   return checked(to_json(result), "trace.json");
 }

@@ -63,6 +63,23 @@ string(JSON count LENGTH "${out}" losses)
 if(NOT count EQUAL 1)
   message(FATAL_ERROR "expected the loss of a training that was over, got\n${out}")
 endif()
+# Measurements end with what was measured: a valid document, or the error that nothing was.
+foreach(seconds 0.1 0.7 1.9)
+  foreach(run "compare mlp --device cpu --batch 64 --width 64 --layers 4 --time 20 --remat all --json"
+      "compare mlp --device cpu --batch 8 --width 8 --layers 2 --steps 1000000000 --json" "bench sweep --device cpu --count 1000000 --json"
+      "lab all --device cpu --json")
+    shell("timeout --foreground --preserve-status -s INT ${seconds} ${BRRR} ${run}")
+    if(NOT status MATCHES "^(130|143)$" OR NOT err MATCHES "^(brrr: [^\n]*interrupted[^\n]*\n)?$")
+      message(FATAL_ERROR "brrr ${run}: expected status 130 after ${seconds} s, got ${status}\n${err}")
+    endif()
+    separate_arguments(words UNIX_COMMAND "${run}")
+    check_schema(${words})
+  endforeach()
+endforeach()
+shell("timeout --foreground --preserve-status -s INT 1.5 ${BRRR} compare mlp --device cpu --batch 64 --width 64 --layers 4 --time 20 --report stopped.html")
+if(NOT status EQUAL 130 OR NOT out MATCHES "\nstopped +[0-9]+ of [0-9]+: [^\n]*, so the rest is missing\n" OR NOT EXISTS ${WORK}/stopped.html)
+  message(FATAL_ERROR "expected a comparison that was stopped, got ${status}\n${out}${err}")
+endif()
 # The second one ends a step that takes long.
 shell("${BRRR} train mlp --device cpu --batch 20000 --width 2000 --layers 40 --steps 1000 > lines 2>&1 & pid=$!
   sleep 1; kill -TERM $pid; sleep 0.2; kill -TERM $pid; wait $pid; echo status $?; cat lines")

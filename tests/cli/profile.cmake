@@ -5,7 +5,7 @@ file(MAKE_DIRECTORY ${WORK})
 set(mlp profile mlp --device cpu --batch 8 --width 16 --layers 3 --time 0.5)
 
 call(0 ${mlp} --svg ${WORK}/eager.svg)
-foreach(word "mlp +batch 8, width 16, 3 layers, f32 on cpu, eager, adam\n" "step +[0-9.]+ us unsampled .*sampled: [+-][0-9.]+ %\n"
+foreach(word "mlp +batch 8, width 16, 3 layers, f32 on cpu, adam, eager\n" "step +[0-9.]+ us unsampled .*sampled: [+-][0-9.]+ %\n"
     "samples +[0-9]+ of the calling thread in [0-9]+ steps" "\n +us a step +share +\\+-\n" "kernels +[0-9.]+ +[0-9.]+ % +[0-9.]+ +#+ +kernels on this thread\n"
     "\ndispatch " "\nautograd " "\nallocation " "\nsum +[0-9.]+ +100 % +[0-9.]+ % of the step\n")
   if(NOT out MATCHES "${word}")
@@ -13,7 +13,7 @@ foreach(word "mlp +batch 8, width 16, 3 layers, f32 on cpu, eager, adam\n" "step
   endif()
 endforeach()
 file(READ ${WORK}/eager.svg svg)
-foreach(word "^<svg " ">mlp, batch 8, width 16, eager, on cpu</title>" "<title>brrr::backward: " "</svg>\n$")
+foreach(word "^<svg " ">mlp, batch 8, width 16, 3 layers, f32 on cpu, adam, eager</title>" "<title>brrr::backward: " "</svg>\n$")
   if(NOT svg MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${svg}")
   endif()

@@ -1,4 +1,5 @@
 // Comparisons of steps, and the agreement of their losses.
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <string>
@@ -14,6 +15,8 @@
 #include "brrr/nn/optim/optimizer.h"
 #include "brrr/nn/optim/optimizers.h"
 #include "brrr/ops/functions.h"
+#include "brrr/tensor/fail.h"
+#include "brrr/tensor/thread_pool.h"
 #include "tests/harness/catch.h"
 
 using brrr::measure::agreement_of;
@@ -136,7 +139,8 @@ TEST_CASE("a step of one's own is compared in all modes", "[compare]") {
   CHECK(found.status() == 0);
   CHECK(found.problem().empty());
   CHECK(shown.front() == "1 of 10: eager");
-  CHECK(shown.back() == "10 of 10: recording fused");
+  const std::string all = std::to_string(shown.size());
+  CHECK(shown.back() == all + " of " + all + ": recording fused");
   CHECK_THAT(measure::to_text(found),
              Contains("towers: 8 rows\n") && Contains("losses   agree over 6 steps bit for bit\n"));
   CHECK_THAT(measure::details_text(found),
@@ -189,6 +193,80 @@ TEST_CASE("candidates of one's own are compared with the first one", "[compare]"
   CHECK(silent.sides[0].losses.empty());
   CHECK(silent.sides[1].cost->flops == 2 * silent.sides[0].cost->flops);
   CHECK(measure::to_text(silent).find("losses") == std::string::npos);
+}
+
+TEST_CASE("changes of a step are tried, and those that help are said", "[compare]") {
+  // The step itself does eight products, its variations one and sixteen.
+  const auto products = [](int count) -> measure::MakeStep {
+    return [count](Mode mode, Remat) -> measure::Step {
+      const Tensor a = rand({64, 64});
+      return compile(
+          [a, count] {
+            Tensor x = a;
+            for (int i = 0; i < count; ++i) x = matmul(x, a) * 0.01;
+            return sum(x);
+          },
+          {.mode = mode});
+    };
+  };
+  const int threads = num_threads();
+  measure::CompareOptions options = kShort;
+  options.check_doubled = false;
+  options.doubled = products(9);
+  options.variations = {{"fewer", products(1)},
+                        {"more", products(16)},
+                        {"broken", [](Mode, Remat) -> measure::Step { core::fail("no memory"); }}};
+  const measure::Comparison found = measure::compare("products", products(8), options);
+  CHECK(num_threads() == threads);
+  REQUIRE(found.tried.size() >= 4);
+  CHECK(found.tried.front().name == "fewer");
+  CHECK(found.tried.front().helps());
+  CHECK(found.tried.front().gain() > 2);
+  CHECK(found.tried.back().name == "broken");
+  CHECK(found.tried.back().failure == "no memory");
+  const auto named = [&](const std::string& name) {
+    return *std::ranges::find(found.tried, name, &measure::Tried::name);
+  };
+  CHECK_FALSE(named("more").helps());
+  CHECK(named("twice the batch").work == 2);
+  CHECK(named("twice the batch").helps());
+  CHECK_FALSE(found.sides.front().doubling);
+  CHECK_THAT(found.fastest().diagnosis.advice,
+             Contains("fewer: ") && Contains("as measured") && !Contains("more: "));
+  CHECK_THAT(measure::to_text(found), Contains("fewer: "));
+  CHECK_THAT(measure::to_json(found, {}), Contains("\"failure\": \"no memory\""));
+  options.tries = false;
+  const measure::Comparison quick = measure::compare("products", products(8), options);
+  CHECK(quick.tried.empty());
+  CHECK_THAT(quick.fastest().diagnosis.advice, Contains("derived, not tried"));
+}
+
+TEST_CASE("a comparison that is stopped has what was measured", "[compare]") {
+  // Stopped at the k-th question, wherever that is.
+  int asked = 0;
+  measure::CompareOptions options = kShort;
+  options.stop = [&] { return ++asked < 0; };
+  measure::compare("towers", towers(8), options);
+  const int questions = asked;
+  REQUIRE(questions > 20);
+  int without = 0;
+  for (int at = 1; at < questions; at += std::max(1, questions / 12)) {
+    asked = 0;
+    options.stop = [&] { return ++asked >= at; };
+    try {
+      const measure::Comparison found = measure::compare("towers", towers(8), options);
+      CHECK_FALSE(found.interrupted.empty());
+      CHECK_FALSE(found.sides.empty());
+      for (const measure::Side& side : found.sides) CHECK(side.step->median > 0);
+      CHECK_THAT(measure::to_text(found), Contains("stopped  " + found.interrupted));
+      CHECK_THAT(measure::to_json(found, {}), Contains(found.interrupted));
+    } catch (const Error& error) {
+      ++without;
+      CHECK_THAT(error.what(), Contains("interrupted") && Contains("before a step was measured"));
+    }
+  }
+  CHECK(without >= 1);
+  CHECK(without < 6);
 }
 
 TEST_CASE("a diverging step of one's own is reported", "[compare]") {

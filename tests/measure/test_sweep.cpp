@@ -106,7 +106,8 @@ TEST_CASE("sweep: drawn steps run in all modes and agree", "[sweep]") {
   options.count = 6;
   std::vector<std::string> shown;
   options.progress = [&](const std::string& name) { shown.push_back(name); };
-  const std::vector<SweptStep> steps = sweep(options);
+  std::vector<SweptStep> steps;
+  sweep(options, steps);
   REQUIRE(steps.size() == 6);
   CHECK(shown.size() == 6);
   for (const SweptStep& step : steps) {
@@ -120,7 +121,8 @@ TEST_CASE("sweep: drawn steps run in all modes and agree", "[sweep]") {
     }
   }
   options.only = 4;
-  const std::vector<SweptStep> one = sweep(options);
+  std::vector<SweptStep> one;
+  sweep(options, one);
   REQUIRE(one.size() == 1);
   CHECK(one[0].name == steps[4].name);
   const std::vector<Result> results = results_of(one, options.device);

@@ -1,6 +1,6 @@
-#include "cli/interrupt.h"
+#include "brrr/measure/interrupt.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
@@ -34,4 +34,10 @@ Interruptible::~Interruptible() {
 
 int Interruptible::signal() const { return received; }
 
-}  // namespace brrr::cli
+void Interruptible::stop_if_asked() const {
+  if (received != 0) throw Interrupted();
+}
+
+int failure_status() { return received != 0 ? 128 + received : 1; }
+
+}  // namespace brrr::measure

@@ -1,13 +1,13 @@
-#include "cli/parse_error.h"
+#include "brrr/measure/parse_error.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "cli/validators.h"
+#include "brrr/measure/checks.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 namespace {
 
 // The innermost subcommand of the command line.
@@ -31,6 +31,12 @@ bool is_option_below(const CLI::App& command, const std::string& option) {
   });
 }
 
+std::vector<std::string> options_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* each : command.get_options()) names.push_back(each->get_name());
+  return names;
+}
+
 // The error's text; for a missing or unknown subcommand it lists the known ones, which CLI11's does
 // not.
 std::string problem_text(const CLI::App& app, const CLI::ParseError& problem) {
@@ -41,8 +47,10 @@ std::string problem_text(const CLI::App& app, const CLI::ParseError& problem) {
   const bool is_option = !unknown.empty() && unknown.front().starts_with('-');
   if (is_option && is_option_below(last_command(app), unknown.front()))
     return expected_one_of(names, "none before " + unknown.front());
-  if (is_option || (names.empty() && !unknown.empty()))
-    return "unexpected argument: " + unknown.front();
+  if (is_option || (names.empty() && !unknown.empty())) {
+    const std::string& got = unknown.front();
+    return "unexpected argument: " + got + did_you_mean(options_of(last_command(app)), got);
+  }
   if (!names.empty()) return expected_one_of(names, unknown.empty() ? "none" : unknown.front());
   const std::string text = problem.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&problem))
@@ -56,4 +64,4 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& problem
   return fmt::format("{}; see {} --help", problem_text(app, problem), path_of(last_command(app)));
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

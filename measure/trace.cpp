@@ -1,4 +1,4 @@
-#include "cli/trace.h"
+#include "brrr/measure/trace.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,17 +10,12 @@
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/chrome_trace.h"
+#include "brrr/measure/text.h"
 #include "brrr/measure/verdict_text.h"
 #include "brrr/tensor/counted.h"
-#include "cli/text_output.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 namespace {
-
-using measure::DeviceWork;
-using measure::HostWork;
-using measure::number_text;
-using measure::Timeline;
 
 std::string percent(std::int64_t part, std::int64_t whole) {
   return fmt::format("{:.0f} %", 100 * static_cast<double>(part) /
@@ -46,7 +41,7 @@ std::string host_text(const Timeline& timeline) {
        {HostWork::op, HostWork::backward, HostWork::allocation, HostWork::launch, HostWork::replay,
         HostWork::trace, HostWork::wait}) {
     const std::int64_t ns = timeline.host_ns(work);
-    const auto count = std::ranges::count(timeline.host, work, &measure::HostSpan::work);
+    const auto count = std::ranges::count(timeline.host, work, &HostSpan::work);
     if (count > 0)
       parts.push_back(
           fmt::format("{} {} ({})", count, name_of(work), percent(ns, timeline.step_ns())));
@@ -58,7 +53,7 @@ std::string device_text(const Timeline& timeline) {
   if (timeline.device.is_cpu()) return "kernels run inside of the host's ops";
   std::vector<std::string> parts;
   for (const DeviceWork work : {DeviceWork::kernel, DeviceWork::copy, DeviceWork::fill}) {
-    const auto count = std::ranges::count(timeline.spans, work, &measure::DeviceSpan::work);
+    const auto count = std::ranges::count(timeline.spans, work, &DeviceSpan::work);
     if (count > 0) parts.push_back(fmt::format("{} {}", count, name_of(work)));
   }
   const auto busy = static_cast<double>(timeline.busy_ns()) * 1e-3 /
@@ -73,34 +68,30 @@ std::string device_text(const Timeline& timeline) {
 
 }  // namespace
 
-TraceResult trace(const TraceOptions& options) {
-  require_writable("trace", options.out);  // before the training
-  Training training(options);
-  train_steps(training, options.steps);
-  TraceResult result{options, measure::record_timeline(options.toy.device, [&] { training.step(); },
-                                                       {.steps = options.record,
-                                                        .budget_seconds = options.time_seconds})};
-  const std::string what =
-      fmt::format("{}, batch {}, width {}, {}, {}", options.toy.model, options.toy.batch,
-                  options.toy.width, counted(options.toy.layers, "layer"), name_of(options.mode));
-  const std::string text = measure::chrome_trace(result.timeline, what);
-  write_file("trace", options.out, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
+TraceResult trace(ModelRun run, int steps, const std::string& out) {
+  require_writable("trace", out);  // before the training
+  const Step step = run.trained();
+  TraceResult result{run, out,
+                     record_timeline(run.device, [&step] { step(); },
+                                     {.steps = steps, .budget_seconds = run.seconds})};
+  const std::string text = chrome_trace(result.timeline, run.title());
+  write_file("trace", out, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
   return result;
 }
 
-std::optional<measure::Occupancy> occupancy_of(const TraceResult& result) {
+std::optional<Occupancy> occupancy_of(const TraceResult& result) {
   const Timeline& timeline = result.timeline;
   if (!timeline.has_kernels() || !timeline.is_complete()) return std::nullopt;
-  return measure::occupancy_of(timeline);
+  return occupancy_of(timeline);
 }
 
 std::string to_text(const TraceResult& result) {
   const Timeline& timeline = result.timeline;
-  std::string text = heading_text(result.options);
+  std::string text = heading_text(result.run);
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("{:<16} {}\n", name, value);
   };
-  line("written", result.options.out + ", for ui.perfetto.dev");
+  line("written", result.out + ", for ui.perfetto.dev");
   line("source", timeline.source);
   line("steps", steps_text(timeline));
   if (const double slower = timeline.after.median / timeline.before.median - 1; slower > 0.05) {
@@ -109,17 +100,17 @@ std::string to_text(const TraceResult& result) {
   }
   line("host", host_text(timeline));
   line("device", device_text(timeline));
-  if (const auto occupancy = occupancy_of(result)) line("idle", measure::idle_text(*occupancy));
-  if (timeline.perturbation() > measure::kMostPerturbation) {
+  if (const auto occupancy = occupancy_of(result)) line("idle", idle_text(*occupancy));
+  if (timeline.perturbation() > kMostPerturbation) {
     line("caution", fmt::format("recording made the step {:.0f} % slower: shares are of recorded "
                                 "steps, and may be others in untraced ones",
                                 100 * timeline.perturbation()));
   }
   for (const std::string& each : timeline.missing) line("missing", each);
   if (!timeline.gpu) return text;
-  for (const std::string& each : measure::disturbances(*timeline.gpu)) line("disturbed", each);
-  for (const std::string& each : measure::not_checked(*timeline.gpu)) line("not checked", each);
+  for (const std::string& each : disturbances(*timeline.gpu)) line("disturbed", each);
+  for (const std::string& each : not_checked(*timeline.gpu)) line("not checked", each);
   return text;
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

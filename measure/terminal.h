@@ -6,12 +6,14 @@
 
 #include <unistd.h>
 
-namespace brrr::cli {
+namespace brrr::measure {
 
 // Writes to stdout and flushes it, so that the reader of a pipe sees each line immediately. Throws
 // if the write fails.
 void print(std::string_view text);
 bool has_printed();  // whether print() was called
+// {"error": text}: the document of a command that failed before it had one.
+std::string error_json(const std::string& text);
 // Whether stdout is a terminal that shows colors, and NO_COLOR is not set.
 bool prints_colors();
 
@@ -27,4 +29,4 @@ class ProgressLine {
   bool shown_ = isatty(STDERR_FILENO);
 };
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace brrr::cli {
+namespace brrr::measure {
 
 // "--batch: expected a value, got none; see brrr train mlp --help"
 std::string parse_error_text(const CLI::App& app, const CLI::ParseError& problem);
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

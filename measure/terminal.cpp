@@ -1,4 +1,4 @@
-#include "cli/terminal.h"
+#include "brrr/measure/terminal.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/file_size_signal.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 
 namespace {
 bool printed = false;
@@ -36,4 +36,4 @@ void ProgressLine::show(const std::string& what) noexcept {
   std::fflush(stderr);
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

@@ -1,4 +1,4 @@
-#include "cli/profile.h"
+#include "brrr/measure/profile.h"
 
 #include <fmt/format.h>
 
@@ -7,28 +7,23 @@
 
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/flame_graph.h"
-#include "cli/text_output.h"
+#include "brrr/measure/text.h"
 
-namespace brrr::cli {
+namespace brrr::measure {
 
-using measure::aligned;
-using measure::number_text;
-
-Profile profile(const TrainOptions& o) {
-  Training training(o);
-  train_steps(training, std::max<std::int64_t>(o.steps, 2));  // the second one is captured
-  return {
-      o, measure::host_ledger(o.toy.device, [&] { training.step(); }, {.seconds = o.time_seconds})};
+Profile profile(ModelRun run) {
+  const Step step = run.trained();
+  return {run, host_ledger(run.device, [&step] { step(); }, {.seconds = run.seconds})};
 }
 
 std::string to_text(const Profile& profile) {
   constexpr double kBar = 24;
-  const measure::Ledger& ledger = profile.ledger;
-  std::vector<measure::LedgerLine> lines(ledger.lines.begin(), ledger.lines.end());
-  std::ranges::stable_sort(lines, std::greater(), &measure::LedgerLine::ns);
+  const Ledger& ledger = profile.ledger;
+  std::vector<LedgerLine> lines(ledger.lines.begin(), ledger.lines.end());
+  std::ranges::stable_sort(lines, std::greater(), &LedgerLine::ns);
   std::vector<std::vector<std::string>> rows = {{"", "us a step", "share", "+-"}};
   std::vector<std::string> bars = {""};
-  for (const measure::LedgerLine& line : lines) {
+  for (const LedgerLine& line : lines) {
     if (line.samples == 0) continue;
     rows.push_back({name_of(line.of), number_text(line.ns * 1e-3),
                     fmt::format("{:.1f} %", line.share * 100),
@@ -39,7 +34,7 @@ std::string to_text(const Profile& profile) {
   }
   rows.push_back({"sum", number_text(ledger.sum_ns() * 1e-3), "100 %", ""});
   bars.push_back(fmt::format("{:.1f} % of the step", 100 * (1 + ledger.closure())));
-  std::string text = heading_text(profile.options);
+  std::string text = heading_text(profile.run);
   text +=
       fmt::format("{:<16} {} us unsampled (least {}, most {}), {} sampled: {:+.1f} %\n", "step",
                   number_text(ledger.untraced.median * 1e6),
@@ -57,13 +52,11 @@ std::string to_text(const Profile& profile) {
 }
 
 void write_flame_graph(const Profile& profile, const std::string& file) {
-  const TrainOptions& o = profile.options;
-  const std::string svg = measure::flame_svg(
-      profile.ledger.profile,
-      {.title = fmt::format("{}, batch {}, width {}, {}, on {}", o.toy.model, o.toy.batch,
-                            o.toy.width, name_of(o.mode), to_string(o.toy.device)),
-       .step_ns = profile.ledger.untraced.median * 1e9});
+  const ModelRun& run = profile.run;
+  const std::string svg =
+      flame_svg(profile.ledger.profile,
+                {.title = run.title(), .step_ns = profile.ledger.untraced.median * 1e9});
   write_file("svg", file, [&](const ByteSink& write) { write(svg.data(), svg.size()); });
 }
 
-}  // namespace brrr::cli
+}  // namespace brrr::measure

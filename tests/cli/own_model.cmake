@@ -1,0 +1,62 @@
+# Checks measure::main from outside, by an example: the commands of brrr with a model and options of the program's own.
+include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
+
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+set(small --device cpu --batch 8 --hidden 16 --time 0.02)
+
+# Without a command it compares.
+foreach(command "" compare)
+  call(0 ${command} ${small} --steps 4)
+  if(NOT out MATCHES "^autoencoder: batch 8, hidden 16 on cpu\neager is " OR
+      NOT out MATCHES "\nlosses +agree over 4 steps bit for bit\n" OR
+      NOT out MATCHES "\nmore +--verbose, [^\n]*; own_model explain, trace, profile\n$")
+    message(FATAL_ERROR "expected a comparison, got\n${out}")
+  endif()
+endforeach()
+
+json(rows compare ${small} --steps 4 --double-batch --report ${WORK}/own.html)
+foreach(row 0 1 2)
+  expect(rows ${row} model autoencoder)
+  expect(rows ${row} batch 8)
+  expect(rows ${row} hidden 16)
+  expect(rows ${row} seed 0)
+  member(rows ${row} batch_doubling judgement)
+endforeach()
+file(READ ${WORK}/own.html page)
+if(NOT page MATCHES "autoencoder: batch 8, hidden 16 on cpu")
+  message(FATAL_ERROR "expected the model in the report")
+endif()
+
+call(0 explain ${small} --mode fused)
+if(NOT out MATCHES "generated kernels:" OR NOT out MATCHES "own_model.cpp:[0-9]+")
+  message(FATAL_ERROR "expected kernels with lines, got\n${out}")
+endif()
+json(nodes explain --device cpu --batch 8 --hidden 16)
+refused(1 "--entry to be below the number of compiled steps that are replayed, 1, got 1" explain --device cpu --entry 1 --dot)
+
+json(file trace ${small} --steps 2 --out ${WORK}/t.json)
+expect(model autoencoder)
+expect(hidden 16)
+expect(mode eager)
+json(classes profile --device cpu --batch 8 --hidden 16 --mode graph --time 0.3)
+expect(model autoencoder)
+expect(mode graph)
+
+call(0 --help)
+foreach(word compare explain trace profile)
+  if(NOT out MATCHES "\n  ${word} ")
+    message(FATAL_ERROR "expected ${word} in\n${out}")
+  endif()
+endforeach()
+call(0 compare --help)
+if(NOT out MATCHES "--hidden INT[^\n]*128")
+  message(FATAL_ERROR "expected the model's options with defaults in\n${out}")
+endif()
+
+refused(2 "--batch: expected a whole number from 1 to 1048576, got 0; see own_model compare --help" --batch 0)
+refused(2 "unexpected argument: --hiden; did you mean --hidden\\?; see own_model compare --help" --hiden 4)
+refused(2 "expected one of compare, explain, trace, profile, got comapre; did you mean compare\\?; see own_model --help" comapre)
+refused(2 "--remat full: needs --mode graph or fused" profile --remat full)
+refused(2 "unexpected argument: --rounding" compare --rounding fast)
+refused_as_json(2 "unexpected argument: extra" compare extra)
