@@ -76,6 +76,7 @@ std::string to_text(const measure::Machine& m) {
              ? fmt::format("{}: defaults, {}", known.device, known.why_defaults)
              : fmt::format("{}: calibrated {}", known.device,
                            measured_text(known.date, known.clock_mhz, known.software)));
+    for (const std::string& what : known.doubts) line(text, "in doubt", what);
   }
   return text;
 }
@@ -119,10 +120,8 @@ std::string to_text(const measure::Calibration& calibration, const std::string& 
   const graph::Ceilings& c = calibration.ceilings;
   line(text, "calibrated", measured_text(c.date, c.clock_mhz, c.software));
   line(text, "measured in", fmt::format("{:.1f} s", calibration.seconds));
-  line(text, "kept in",
-       file.empty()
-           ? fmt::format("no file: {}", fmt::join(measure::disturbances(calibration), "; "))
-           : file);
+  for (const std::string& what : c.doubts) line(text, "in doubt", what);
+  line(text, "kept in", file.empty() ? "no file" : file);
   return text;
 }
 

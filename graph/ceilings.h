@@ -59,8 +59,9 @@ struct EagerTimes {
 struct Ceilings {
   // The machine, software and date of the measurements; an empty date: there are none.
   std::string machine, software, date;
-  std::int64_t clock_mhz = 0;  // after a load of multiply-adds; 0: unknown
-  std::string why_defaults;    // no file, or a file that cannot be used
+  std::int64_t clock_mhz = 0;       // after a load of multiply-adds; 0: unknown
+  std::string why_defaults;         // no file, or a file that cannot be used
+  std::vector<std::string> doubts;  // what disturbed the measurements, a line each
 
   EagerTimes eager;
   std::int64_t replay_ps = 0;  // the fixed time of a replay, without its nodes

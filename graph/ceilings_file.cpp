@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::int64_t;
 
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;
 // The driver, the clock and what else runs on a machine change within months.
 constexpr int kMostDays = 90;
 
@@ -83,6 +83,7 @@ Ceilings ceilings_of(const Json& file) {
   c.software = file.at("software");
   c.date = file.at("date");
   c.clock_mhz = file.at("clock_mhz");
+  c.doubts = file.at("doubts").get<std::vector<std::string>>();
   c.eager = eager_of(file.at("eager"));
   c.replay_ps = file.at("replay_ps");
   c.node_ps = file.at("node_ps");
@@ -246,13 +247,21 @@ std::string to_json(const Ceilings& c) {
   Json products = Json::object();
   for (std::size_t i = 0; i < kProductTypes.size(); ++i)
     products[kProductTypes[i]] = describe(c.products[i]);
-  const Json file = {{"format", kFormat},          {"machine", c.machine},
-                     {"software", c.software},     {"date", c.date},
-                     {"clock_mhz", c.clock_mhz},   {"eager", describe(c.eager)},
-                     {"replay_ps", c.replay_ps},   {"node_ps", c.node_ps},
-                     {"f32_flops", c.f32_flops},   {"f64_flops", c.f64_flops},
-                     {"functions", c.functions},   {"draws", c.draws},
-                     {"moved", describe(c.moved)}, {"products", std::move(products)}};
+  const Json file = {{"format", kFormat},
+                     {"machine", c.machine},
+                     {"software", c.software},
+                     {"date", c.date},
+                     {"clock_mhz", c.clock_mhz},
+                     {"doubts", c.doubts},
+                     {"eager", describe(c.eager)},
+                     {"replay_ps", c.replay_ps},
+                     {"node_ps", c.node_ps},
+                     {"f32_flops", c.f32_flops},
+                     {"f64_flops", c.f64_flops},
+                     {"functions", c.functions},
+                     {"draws", c.draws},
+                     {"moved", describe(c.moved)},
+                     {"products", std::move(products)}};
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

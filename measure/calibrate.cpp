@@ -88,6 +88,8 @@ Timing Calibrator::calmest(const std::function<Timing(const Sampling&)>& measure
     const Timing timing = measured(sampling);
     if (timing.spread < best.spread) best = timing;
   }
+  // Other work makes samples longer, never shorter.
+  if (best.disturbed()) best.median = best.least;
   return best;
 }
 
@@ -401,6 +403,7 @@ Calibration Calibrator::run() {
     c.clock_mhz = result_.gpu->clock_mhz;
   }
   result_.seconds = host_seconds() - start;
+  c.doubts = disturbances(result_);
   return std::move(result_);
 }
 
@@ -465,7 +468,18 @@ std::vector<std::string> drift_of(const graph::Ceilings& ceilings, const Ceiling
 std::vector<std::string> ceilings_drift(Device device) {
   const auto ceilings = graph::ceilings_of(device);
   if (!ceilings->calibrated()) return {};
-  return drift_of(*ceilings, probe_ceilings(device));
+  std::vector<std::string> lines = drift_of(*ceilings, probe_ceilings(device));
+  if (!ceilings->doubts.empty()) {
+    lines.push_back(fmt::format("ceilings measured on {} were disturbed: {}", ceilings->date,
+                                fmt::join(ceilings->doubts, "; ")));
+  }
+  return lines;
+}
+
+bool is_to_be_kept(const Calibration& calibration) {
+  if (!calibration.complete) return false;
+  const auto known = graph::ceilings_of(calibration.device);
+  return calibration.ceilings.doubts.empty() || !known->calibrated() || !known->doubts.empty();
 }
 
 }  // namespace brrr::measure

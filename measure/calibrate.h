@@ -1,4 +1,4 @@
-// brrr calibrate: measures the ceilings of a device, and keeps them unless something disturbed the
+// brrr calibrate: measures the ceilings of a device, and keeps them with what disturbed the
 // measurement.
 #pragma once
 
@@ -27,8 +27,10 @@ struct Calibration {
 // Up to a minute where matrix products have not been tuned before, else a few seconds.
 Calibration calibrate(const BenchOptions& options);
 
-// Why the ceilings must not be kept, a line each; empty: they may be.
+// What disturbed the measurement, a line each. Of a disturbed reading the least sample counts.
 std::vector<std::string> disturbances(const Calibration& calibration);
+// Disturbed ceilings do not replace others. Those of small sizes are not kept.
+bool is_to_be_kept(const Calibration& calibration);
 
 // --- Whether ceilings hold now ---
 
@@ -42,6 +44,7 @@ CeilingsProbe probe_ceilings(Device device);
 // "ceilings measured at 62.1 GFLOP/s, now 45.0", a line each: rates that differ by more than 15 %,
 // clocks by more than 10 %. Defaults have none.
 std::vector<std::string> drift_of(const graph::Ceilings& ceilings, const CeilingsProbe& now);
+// The same of the kept ceilings, now, and what disturbed their measurement.
 std::vector<std::string> ceilings_drift(Device device);
 
 }  // namespace brrr::measure

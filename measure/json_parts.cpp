@@ -41,7 +41,8 @@ Json describe(const Machine& m) {
                         {"calibrated", or_null(known.date)},
                         {"why_defaults", or_null(known.why_defaults)},
                         {"clock_mhz", known.clock_mhz > 0 ? Json(known.clock_mhz) : Json(nullptr)},
-                        {"software", or_null(known.software)}});
+                        {"software", or_null(known.software)},
+                        {"doubts", known.doubts}});
   }
   const Processor& p = m.processor;
   return {{"tag", m.tag},

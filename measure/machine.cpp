@@ -147,7 +147,7 @@ Machine describe_machine() {
   const auto add_ceilings = [&](Device device) {
     const auto ceilings = graph::ceilings_of(device);
     m.ceilings.push_back({to_string(device), ceilings->date, ceilings->why_defaults,
-                          ceilings->clock_mhz, ceilings->software});
+                          ceilings->clock_mhz, ceilings->software, ceilings->doubts});
   };
   add_ceilings(cpu);
   for (const Gpu& gpu : m.gpus) add_ceilings(cuda(gpu.index));

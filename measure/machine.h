@@ -46,10 +46,11 @@ struct Cache {
 // Where predictions for a device come from.
 struct KnownCeilings {
   std::string device;
-  std::string date;            // of the calibration; empty: they are defaults
-  std::string why_defaults;    // in one line
-  std::int64_t clock_mhz = 0;  // at the calibration; 0: unknown
-  std::string software;        // of the calibration: the driver and libraries
+  std::string date;                      // of the calibration; empty: they are defaults
+  std::string why_defaults;              // in one line
+  std::int64_t clock_mhz = 0;            // at the calibration; 0: unknown
+  std::string software;                  // of the calibration: the driver and libraries
+  std::vector<std::string> doubts = {};  // what disturbed it
 };
 
 struct Machine {

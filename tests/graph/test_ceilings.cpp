@@ -312,7 +312,7 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1, 2"), std::string(1 << 17, '['),
         whole.substr(0, whole.size() / 2), whole + " ", replaced(whole, "123456", "-5"),
-        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 5", "\"format\": \"3\""),
+        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 6", "\"format\": \"3\""),
         replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n    \"call_ps\": 123456"),
         replaced(whole, "\"f32_flops\"", "\"f32\""), replaced(whole, "30000000", "3"),
         replaced(whole, "1048576", "1048576000000000000000"),
@@ -321,7 +321,7 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
     INFO(text.substr(0, 2000));
     CHECK_THAT(why_unused(text), Catch::EndsWith(" is damaged"));
   }
-  CHECK_THAT(why_unused(replaced(whole, "\"format\": 5", "\"format\": 3")),
+  CHECK_THAT(why_unused(replaced(whole, "\"format\": 6", "\"format\": 3")),
              Catch::EndsWith(" is of another version of brrr"));
   Ceilings other = measured_ceilings();
   other.machine = "PDP-11, 1 thread";

@@ -2,8 +2,10 @@
 #include "brrr/measure/calibrate.h"
 
 #include "brrr/measure/limits.h"
+#include "brrr/measure/machine.h"
 #include "brrr/measure/step_cost.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/own_cache.h"
 #include <brrr/brrr.h>
 
 using namespace brrr;
@@ -40,6 +42,8 @@ TEST_CASE("a quick calibration reads every ceiling, and is not to be kept", "[ca
   CHECK(result.readings.size() >= 12);
   CHECK(shown.size() >= 10);
   CHECK(measure::disturbances(result).front() == "sizes were small and samples few");
+  CHECK(c.doubts == measure::disturbances(result));
+  CHECK_FALSE(measure::is_to_be_kept(result));
   CHECK_FALSE(result.gpu);
 }
 
@@ -63,6 +67,30 @@ TEST_CASE("disturbed readings are named", "[calibrate]") {
           c.gpu = {
               .unavailable = {}, .processes = 1, .slowed_by = {"thermal slowdown", "power brake"}};
         }) == "the card is slowed: thermal slowdown, power brake");
+}
+
+TEST_CASE("disturbed ceilings are kept with their doubts, and do not replace others",
+          "[calibrate]") {
+  const test::OwnCache cache;
+  Calibration calm = undisturbed();
+  calm.device = cpu;
+  calm.ceilings = graph::default_ceilings(cpu);
+  calm.ceilings.machine = graph::machine_of(cpu);
+  calm.ceilings.software = graph::software_of(cpu);
+  calm.ceilings.date = measure::describe_machine().date;
+  Calibration disturbed = calm;
+  disturbed.ceilings.doubts = {"eager call: samples spread by 25 %"};
+  CHECK(measure::is_to_be_kept(disturbed));
+  graph::write_ceilings(disturbed.ceilings, cpu);
+  CHECK(graph::ceilings_of(cpu)->doubts == disturbed.ceilings.doubts);
+  CHECK_THAT(measure::ceilings_drift(cpu).back(),
+             Catch::Contains("were disturbed: eager call: samples spread by 25 %"));
+  CHECK(measure::is_to_be_kept(disturbed));
+  CHECK(measure::is_to_be_kept(calm));
+  graph::write_ceilings(calm.ceilings, cpu);
+  CHECK(graph::ceilings_of(cpu)->doubts.empty());
+  CHECK_FALSE(measure::is_to_be_kept(disturbed));
+  CHECK(measure::is_to_be_kept(calm));
 }
 
 TEST_CASE("what cannot be checked of a card is said, and is no disturbance", "[calibrate]") {
