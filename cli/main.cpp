@@ -17,9 +17,12 @@
 #include "brrr/measure/checks.h"
 #include "brrr/measure/command_line.h"
 #include "brrr/measure/commands.h"
+#include "brrr/measure/completion.h"
+#include "brrr/measure/diff.h"
 #include "brrr/measure/interrupt.h"
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
+#include "brrr/measure/report_file.h"
 #include "brrr/measure/terminal.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/matmul.h"
@@ -108,7 +111,8 @@ int run_bench(const Bench& bench, const Common& common) {
   return status;
 }
 
-// Prints the measured ceilings, then saves them, or fails if something disturbed the measurement.
+// Saves the measured ceilings, then prints them. Disturbed ones do not replace others: then it
+// fails.
 int run_calibrate(const Common& common) {
   measure::Calibration result;
   const int status = run_interruptibly([&](const measure::Interruptible& interruptible) {
@@ -118,18 +122,30 @@ int run_calibrate(const Common& common) {
     result = measure::calibrate(options);
   });
   if (status != 0) fail("[calibrate] interrupted; nothing was kept");
-  const std::vector<std::string> disturbances = measure::disturbances(result);
   std::string file;
-  if (disturbances.empty()) {
+  if (is_to_be_kept(result)) {
     graph::write_ceilings(result.ceilings, result.device);
     file = graph::ceilings_path(result.device);
   }
   print(common.json ? to_json(result, file, measure::describe_machine()) : to_text(result, file));
   if (file.empty() && !common.quick) {
-    fail("[calibrate] expected readings to keep, got disturbed ones: {}; nothing was kept",
-         fmt::join(disturbances, "; "));
+    fail("[calibrate] expected readings to keep, got disturbed ones: {}; those of {} stay",
+         fmt::join(measure::disturbances(result), "; "), graph::ceilings_of(result.device)->date);
   }
   return 0;
+}
+
+struct DiffArguments {
+  std::string before, after, report;
+  bool json = false;
+};
+
+void run_diff(const DiffArguments& a, const std::string& command) {
+  const measure::ReportFiles files(a.report);
+  files.require_writable();
+  const measure::Difference found = measure::diff(a.before, a.after);
+  if (files.wanted()) files.write(to_report(found, command), to_json(found));
+  print(a.json ? to_json(found) : to_text(found) + (files.wanted() ? written_text(files) : ""));
 }
 
 struct LabArguments {
@@ -262,6 +278,11 @@ class CommandLine {
       models.push_back(model_of(toys_.emplace_back(model)));
     }
     model_commands_.emplace(app_, std::move(models));
+    add_diff();
+    completion_ = app_.add_subcommand("completion", "Print the completion of a shell");
+    completion_->add_option("shell", shell_, "The shell")
+        ->check(validator(one_of({"bash", "zsh"})))
+        ->required();
   }
 
   int run(int argc, char** argv) {
@@ -294,7 +315,20 @@ class CommandLine {
       const CLI::App* const app = train_commands_[i++];
       if (app->parsed()) return run_train(*app, each);
     }
+    if (diff_->parsed()) return run_diff(diff_arguments_, command), 0;
+    if (completion_->parsed()) return print(measure::completion_script(app_, shell_)), 0;
     return model_commands_->run(command).value_or(0);
+  }
+
+  void add_diff() {
+    diff_ = app_.add_subcommand("diff", "Compare two documents of --json or of BRRR_REPORT");
+    const auto add_file = [this](const char* name, std::string& file, const char* help) {
+      diff_->add_option(name, file, help)->check(validator(file_name()))->required();
+    };
+    add_file("before", diff_arguments_.before, "The document of steps as they were");
+    add_file("after", diff_arguments_.after, "The document of steps as they are");
+    diff_->add_flag("--json", diff_arguments_.json, "Print one JSON document and nothing else");
+    measure::add_report(diff_, diff_arguments_.report);
   }
 
   void add_lab() {
@@ -370,8 +404,10 @@ class CommandLine {
   CLI::App app_{BRRR_DESCRIPTION, "brrr"};
   Common common_;
   LabArguments lab_arguments_;
+  DiffArguments diff_arguments_;
+  std::string shell_;  // whose completion is printed
   measure::SweepOptions sweep_;
-  CLI::App *info_, *calibrate_, *bench_, *lab_;
+  CLI::App *info_, *calibrate_, *bench_, *lab_, *diff_, *completion_;
   // Lists: CLI11 has the addresses of arguments.
   std::list<TrainArguments> trainings_;
   std::vector<CLI::App*> train_commands_;

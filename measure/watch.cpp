@@ -1,6 +1,11 @@
 #include "brrr/measure/watch.h"
 
+#include <semaphore.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -325,14 +330,59 @@ void write_report(const std::vector<WatchedStep>& steps) {
 Watch* own_watch = nullptr;
 
 // What is registered last runs first: from the first look on, before the library's objects end.
+// Whoever comes second waits for the first.
 void report_at_exit() {
+  static std::mutex mutex;
   static bool written = false;
+  const std::lock_guard lock(mutex);
   if (std::exchange(written, true)) return;
   try {
     write_report(own_watch->steps());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "brrr: no report: %s\n", error.what());
   }
+}
+
+// SIGINT and SIGTERM, where the program leaves them to the system: the report is written by a
+// thread of its own, since the program may be anywhere, and the signal ends the program then.
+struct Signals {
+  sem_t arrived;
+  volatile std::sig_atomic_t last = 0;
+
+  static Signals& instance() {
+    static Signals* const signals = new Signals;
+    return *signals;
+  }
+
+ private:
+  Signals() { sem_init(&arrived, 0, 0); }
+};
+
+extern "C" void report_and_end(int signal) {
+  std::signal(signal, SIG_DFL);  // a second one ends the program at once
+  Signals::instance().last = signal;
+  sem_post(&Signals::instance().arrived);
+}
+
+void report_on_signals() {
+  bool listens = false;
+  Signals& signals = Signals::instance();
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction before = {}, action = {};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_DFL) continue;
+    action.sa_handler = report_and_end;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+    listens = true;
+  }
+  if (!listens) return;
+  std::thread([&signals] {
+    while (sem_wait(&signals.arrived) != 0) {
+    }
+    report_at_exit();
+    ::kill(::getpid(), signals.last);
+  }).detach();
 }
 
 }  // namespace
@@ -343,6 +393,7 @@ void watch_from_environment() {
   own_watch = new Watch;
   after_first_look = [] { std::atexit(report_at_exit); };
   std::atexit(report_at_exit);
+  report_on_signals();
 }
 
 }  // namespace brrr::measure

@@ -60,3 +60,18 @@ refused(2 "expected one of compare, explain, trace, profile, got comapre; did yo
 refused(2 "--remat full: needs --mode graph or fused" profile --remat full)
 refused(2 "unexpected argument: --rounding" compare --rounding fast)
 refused_as_json(2 "unexpected argument: extra" compare extra)
+
+# Ctrl-C leaves the report that BRRR_REPORT asks for, wherever the program is.
+foreach(seconds 1.0 1.4)
+  set(ENV{BRRR_REPORT} ${WORK}/stopped.json)
+  execute_process(COMMAND timeout --foreground --preserve-status -s INT ${seconds} ${BRRR} profile --mode graph --time 100 --device cpu
+    --batch 8 --hidden 16 RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err)
+  unset(ENV{BRRR_REPORT})
+  file(READ ${WORK}/stopped.json out)
+  check_schema(watch)
+  member(steps 0 replays)
+  if(NOT status EQUAL 130 OR NOT found GREATER 100 OR NOT err STREQUAL "")
+    message(FATAL_ERROR "expected a report of a program that was stopped, got ${status} and ${found} replays\n${err}")
+  endif()
+  file(REMOVE ${WORK}/stopped.json)
+endforeach()
