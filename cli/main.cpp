@@ -135,6 +135,17 @@ int run_calibrate(const Common& common) {
   return 0;
 }
 
+void add_sweep(CLI::App* command, measure::SweepOptions& options) {
+  command->add_option("--count", options.count, "How many steps are drawn")
+      ->check(validator(measure::whole_number(1, 1'000'000)))
+      ->capture_default_str();
+  command->add_option("--step", options.only, "Run this step of the seed alone, counted from 0")
+      ->check(validator(at_least(0)));
+  command->add_option("--time", options.seconds, "Seconds of timing for each mode of a step")
+      ->check(validator(number_from(0.01, 60)))
+      ->capture_default_str();
+}
+
 struct DiffArguments {
   std::string before, after, report;
   bool json = false;
@@ -268,7 +279,7 @@ class CommandLine {
         "sweep", "Training steps drawn at random, in all modes, with predictions");
     add_common(sweep, common_);
     sweep->add_flag("--quick", common_.quick, "Small steps and few samples: a smoke test");
-    add_options(sweep, sweep_);
+    add_sweep(sweep, sweep_);
     add_lab();
     CLI::App* train = add_group("train", "Train a toy model and time its step");
     std::vector<measure::Model> models;

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <vector>
 
-#include "brrr/measure/command_line.h"
 #include "brrr/tensor/fail.h"
 #include "cli/text_output.h"
 
@@ -16,17 +14,6 @@ namespace brrr::cli {
 using measure::aligned;
 using measure::line;
 using measure::number_text;
-
-void add_options(CLI::App* command, measure::SweepOptions& options) {
-  command->add_option("--count", options.count, "How many steps are drawn")
-      ->check(measure::validator(measure::whole_number(1, 1'000'000)))
-      ->capture_default_str();
-  command->add_option("--step", options.only, "Run this step of the seed alone, counted from 0")
-      ->check(measure::validator(measure::at_least(0)));
-  command->add_option("--time", options.seconds, "Seconds of timing for each mode of a step")
-      ->check(measure::validator(measure::number_from(0.01, 60)))
-      ->capture_default_str();
-}
 
 namespace {
 

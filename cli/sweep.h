@@ -1,4 +1,4 @@
-// brrr bench sweep: its options and its table.
+// brrr bench sweep: its table.
 #pragma once
 
 #include <span>
@@ -7,13 +7,7 @@
 #include <brrr/measure/machine.h>
 #include <brrr/measure/sweep.h>
 
-namespace CLI {
-class App;
-}
-
 namespace brrr::cli {
-
-void add_options(CLI::App* command, measure::SweepOptions& options);
 
 std::string to_text(std::span<const measure::SweptStep> steps, Device device,
                     const measure::Machine& machine);

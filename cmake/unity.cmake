@@ -1,6 +1,6 @@
 # Compiles the sources of a folder in groups, each as one file: headers and templates, which take most of the time, are
-# parsed and instantiated once for all of them. Those that use JSON, whose templates take longer than most sources, are
-# a group of their own. CMake keeps sources with flags of their own apart.
+# parsed and instantiated once for all of them. Those that use JSON are a group of their own, as are those that parse
+# command lines: these headers take longer than most sources. CMake keeps sources with flags of their own apart.
 function(brrr_unite target)
   if(BRRR_UNITY LESS 2)
     return()
@@ -15,12 +15,16 @@ function(brrr_unite target)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE folder)
-    set(json "")
-    if(EXISTS ${folder})  # sources that the build writes do not use it
-      file(STRINGS ${folder} json REGEX "#include .*(nlohmann/json|json_parts)" LIMIT_COUNT 1)
+    set(heavy "")
+    if(EXISTS ${folder})  # sources that the build writes include neither
+      file(STRINGS ${folder} heavy LIMIT_COUNT 1
+        REGEX "#include .*(nlohmann/json|json_parts|CLI/CLI|command_line\\.h|commands\\.h|completion\\.h|parse_error\\.h)")
     endif()
-    if(json)
+    if(heavy MATCHES "json")
       set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${target}_json)
+      continue()
+    elseif(heavy)
+      set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${target}_command_lines)
       continue()
     endif()
     cmake_path(GET folder PARENT_PATH folder)
