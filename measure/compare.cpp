@@ -9,6 +9,7 @@
 
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/bench.h"
+#include "brrr/measure/checks.h"
 #include "brrr/measure/eager_calls.h"
 #include "brrr/measure/kernel_groups.h"
 #include "brrr/measure/launch_times.h"
@@ -319,7 +320,8 @@ std::vector<Variation> Comparing::variations_of(const Side& side) const {
       return make(mode, remat);
     };
   };
-  const std::function<Step()> same = with(make_, options_.remat);
+  const Remat remat = remat_of(side.remat);
+  const std::function<Step()> same = with(make_, remat);
   std::vector<Variation> list;
   const auto f32_flops =
       side.cost->product_flops[static_cast<std::size_t>(graph::ProductType::f32)];
@@ -328,20 +330,18 @@ std::vector<Variation> Comparing::variations_of(const Side& side) const {
   const int used = num_threads(), all = core::available_processors();
   if (device().is_cpu() && used > 1) list.push_back(with_threads(1, same));
   if (device().is_cpu() && used < all) list.push_back(with_threads(all, same));
-  const bool keeps_all = options_.remat.kind() == Remat::Kind::none && !options_.all_policies;
+  const bool keeps_all = remat.kind() == Remat::Kind::none && !options_.all_policies;
   const auto moving = static_cast<double>(side.cost->roofline.moving_ps) * 1e-12;
   if (side.compiled && keeps_all && moving > kMuch * side.step->median)
     list.push_back({.name = side.name + " min_cut", .make = with(make_, Remat::min_cut())});
   for (const auto& [name, make] : options_.variations)
-    list.push_back({.name = name, .make = with(make, options_.remat)});
+    list.push_back({.name = name, .make = with(make, remat)});
   if (options_.doubled) {
-    list.push_back(
-        {.name = "twice the batch", .make = with(options_.doubled, options_.remat), .work = 2});
+    list.push_back({.name = "twice the batch", .make = with(options_.doubled, remat), .work = 2});
   }
   return list;
 }
 
-// On the fastest step that has no policy of its own.
 void Comparing::try_variations() {
   if (!same_program_ || !options_.tries) return;
   constexpr double kMostSeconds = 0.25;

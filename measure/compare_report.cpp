@@ -192,23 +192,42 @@ std::string times_caption(const Comparison& comparison) {
       worst->name);
 }
 
-Section costs_section(const Comparison& comparison) {
+// What one reads first: what a step's time goes to in each mode, and what helps.
+Section head_section(const Comparison& comparison) {
   BarPlot plot{.title = "Time of a step by mode",
-               .description = "Measured beside predicted.",
+               .description = "Measured beside predicted, divided by what bounds it.",
                .unit = "us",
-               .measures = {"measured, median", "predicted before"}};
-  for (const Side& side : comparison.sides)
-    plot.groups.push_back({side.name, {measured_us(side), predicted_us(side)}});
+               .measures = {"measured, median", "predicted before"},
+               .parts = {"bandwidth", "overhead", "compute", "inefficient kernels"}};
+  for (const Side& side : comparison.sides) {
+    BarGroup& group = plot.groups.emplace_back(
+        BarGroup{.name = side.name, .values = {measured_us(side), predicted_us(side)}});
+    const std::optional<Shares>& s = side.diagnosis.shares;
+    const core::StepTime& p = side.cost->predicted;
+    group.shares = {s ? std::vector{s->bandwidth, s->overhead(), s->compute, s->inefficient}
+                      : std::vector<double>(),
+                    {static_cast<double>(p.bandwidth_ps), static_cast<double>(p.overhead_ps),
+                     static_cast<double>(p.compute_ps), 0.0}};
+  }
+  Section section{.title = "In short", .blocks = {Text{regime_text(comparison) + "."}}};
+  section.blocks.emplace_back(Figure{std::move(plot), times_caption(comparison)});
+  for (const auto& [title, text] : summary_of(comparison)) {
+    const bool warns = title == "in doubt" || title == "stopped";
+    section.blocks.emplace_back(
+        paragraph(title + ": " + text, warns ? Text::Tone::warning : Text::Tone::plain));
+  }
+  return section;
+}
+
+Section costs_section(const Comparison& comparison) {
   BarPlot memory{.title = "Peak memory of a step by mode",
                  .description = "All live tensors, parameters among them.",
                  .unit = "MiB",
                  .measures = {"measured"}};
-  for (const Side& side : comparison.sides) {
+  for (const Side& side : comparison.sides)
     memory.groups.push_back({side.name, {static_cast<double>(side.cost->peak_bytes) / (1 << 20)}});
-  }
-  return {.title = "Time and memory of a step",
-          .blocks = {Figure{std::move(plot), times_caption(comparison)},
-                     Figure{std::move(memory),
+  return {.title = "Memory of a step",
+          .blocks = {Figure{std::move(memory),
                             "All live tensors of the training, parameters, gradients and the "
                             "optimizer's state among them."}}};
 }
@@ -328,8 +347,8 @@ Report compare_report(const Comparison& comparison, const Machine& machine,
                              : comparison.name + ": " + comparison.describes,
                 .facts = report_facts(machine, comparison.device, command)};
   for (Section (*const section)(const Comparison&) :
-       {summary_section, verdict_section, costs_section, timelines_section, kernels_section,
-        memory_section}) {
+       {head_section, summary_section, verdict_section, costs_section, timelines_section,
+        kernels_section, memory_section}) {
     Section each = section(comparison);
     if (!each.blocks.empty()) report.sections.push_back(std::move(each));
   }

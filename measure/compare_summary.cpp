@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "brrr/measure/bench.h"
@@ -53,25 +54,6 @@ std::string legend(const Comparison& comparison, std::size_t width) {
   std::string text = "o overhead = bandwidth # compute";
   if (slow) text += " ! slow";
   return text.size() <= width ? text : clipped("o host = bytes # FLOPs ! slow", width);
-}
-
-// "eager is overhead-bound: 71 % overhead, 20 % bandwidth, 9 % slow (likely)"
-std::string regime_line(const Side& side) {
-  const Diagnosis& d = side.diagnosis;
-  if (!d.regime) return side.name + ": no verdict";
-  const std::pair<const char*, double> parts[] = {{"overhead", d.shares->overhead()},
-                                                  {"bandwidth", d.shares->bandwidth},
-                                                  {"compute", d.shares->compute},
-                                                  {"slow", d.shares->inefficient}};
-  std::vector<std::string> shares;
-  for (const auto& [name, share] : parts) {
-    if (share >= 0.005) shares.push_back(fmt::format("{} {}", percent_text(share), name));
-  }
-  const char* const confidence = kConfidences[static_cast<std::size_t>(d.confidence)];
-  return fmt::format("{} is {}: {}{}", side.name,
-                     d.shares->mixed_with() ? "mixed" : bound_text(*d.regime),
-                     fmt::join(shares, ", "),
-                     d.confidence == Confidence::sure ? "" : fmt::format(" ({})", confidence));
 }
 
 std::string rows_text(const Comparison& comparison, bool in_color) {
@@ -165,7 +147,7 @@ std::string kernel_text(const Side& side) {
 }
 
 // The first doubt of the modes, and how many there are beside it.
-std::string doubts_text(const Comparison& comparison) {
+std::string doubts_text(const Comparison& comparison, bool whole) {
   std::vector<std::string> all;
   for (const Side& side : comparison.sides) {
     const Diagnosis& d = side.diagnosis;
@@ -177,30 +159,56 @@ std::string doubts_text(const Comparison& comparison) {
   }
   if (all.empty()) return {};
   const std::string more = all.size() > 1 ? fmt::format(" (and {} more)", all.size() - 1) : "";
-  return clipped(all.front(), kColumns - kTitle - more.size()) + more;
+  return (whole ? all.front() : clipped(all.front(), kColumns - kTitle - more.size())) + more;
 }
 
 }  // namespace
 
+std::string regime_text(const Comparison& comparison) {
+  const Side& side = comparison.sides.front();
+  const Diagnosis& d = side.diagnosis;
+  if (!d.regime) return side.name + ": no verdict";
+  const std::pair<const char*, double> parts[] = {{"overhead", d.shares->overhead()},
+                                                  {"bandwidth", d.shares->bandwidth},
+                                                  {"compute", d.shares->compute},
+                                                  {"slow", d.shares->inefficient}};
+  std::vector<std::string> shares;
+  for (const auto& [name, share] : parts) {
+    if (share >= 0.005) shares.push_back(fmt::format("{} {}", percent_text(share), name));
+  }
+  const char* const confidence = kConfidences[static_cast<std::size_t>(d.confidence)];
+  return fmt::format("{} is {}: {}{}", side.name,
+                     d.shares->mixed_with() ? "mixed" : bound_text(*d.regime),
+                     fmt::join(shares, ", "),
+                     d.confidence == Confidence::sure ? "" : fmt::format(" ({})", confidence));
+}
+
+std::vector<std::pair<std::string, std::string>> summary_of(const Comparison& comparison,
+                                                            bool whole) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  lines.emplace_back("at best", best_text(comparison));
+  if (!comparison.sides.front().losses.empty())
+    lines.emplace_back("losses", losses_text(comparison));
+  if (comparison.sides.size() > 1) lines.emplace_back("try", try_text(comparison));
+  if (const Side* const slow = slow_side(comparison))
+    lines.emplace_back("kernel", kernel_text(*slow));
+  if (const std::string doubts = doubts_text(comparison, whole); !doubts.empty())
+    lines.emplace_back("in doubt", doubts);
+  if (!comparison.interrupted.empty())
+    lines.emplace_back("stopped", comparison.interrupted + ", so the rest is missing");
+  return lines;
+}
+
 std::string to_text(const Comparison& comparison, bool in_color) {
-  const Side& base = comparison.sides.front();
   std::string text =
       clipped(comparison.describes.empty() ? comparison.name
                                            : comparison.name + ": " + comparison.describes,
               kColumns) +
       "\n";
-  text += clipped(regime_line(base), kColumns) + "\n";
+  text += clipped(regime_text(comparison), kColumns) + "\n";
   text += rows_text(comparison, in_color);
-  text += titled("at best", best_text(comparison));
-  if (!base.losses.empty()) text += titled("losses", losses_text(comparison));
-  if (comparison.sides.size() > 1)
-    text += titled("try", clipped(try_text(comparison), kColumns - kTitle));
-  if (const Side* const slow = slow_side(comparison)) text += titled("kernel", kernel_text(*slow));
-  if (const std::string doubts = doubts_text(comparison); !doubts.empty())
-    text += titled("in doubt", doubts);
-  if (!comparison.interrupted.empty())
-    text += titled("stopped",
-                   clipped(comparison.interrupted + ", so the rest is missing", kColumns - kTitle));
+  for (const auto& [title, line] : summary_of(comparison, false))
+    text += titled(title.c_str(), line);
   return text;
 }
 

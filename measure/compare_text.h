@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <brrr/measure/compare.h>
@@ -14,6 +15,11 @@ namespace brrr::measure {
 // time, its prediction, what the time goes to, and the share of the machine's peak; whether the
 // losses agree; the fastest; the slowest kernel; what is in doubt.
 std::string to_text(const Comparison& comparison, bool in_color = false);
+// "eager is overhead-bound: 71 % overhead, 20 % bandwidth, 9 % slow (likely)"
+std::string regime_text(const Comparison& comparison);
+// The other lines with their titles, whole: "try", "fused: 2.9 times as fast as eager".
+std::vector<std::pair<std::string, std::string>> summary_of(const Comparison& comparison,
+                                                            bool whole = true);
 // Everything else.
 std::string details_text(const Comparison& comparison);
 // One document: {"agree", "rows": [{"model", "mode", "step_us", …}], "machine", …}. `report`: its

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "brrr/measure/bench.h"
+#include "brrr/measure/markup.h"
 
 namespace brrr::measure {
 namespace {
@@ -48,21 +49,6 @@ int depth_of(const FlameNode& node) {
   int depth = 0;
   for (const FlameNode& each : node.callees) depth = std::max(depth, depth_of(each));
   return depth + 1;
-}
-
-// Escapes text for XML. Characters that XML does not allow are replaced.
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += static_cast<unsigned char>(c) < 0x20 || c & 0x80 ? '?' : c;
-    }
-  }
-  return result;
 }
 
 // Shortens a name to the width of a frame: drops outer namespaces first, then the end of the name.

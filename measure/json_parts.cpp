@@ -282,12 +282,10 @@ Json describe(const LinePlot& plot) {
 Json describe(const BarPlot& plot) {
   Json groups = Json::array();
   for (const auto& each : plot.groups)
-    groups.push_back({{"name", each.name}, {"values", each.values}});
-  return {{"kind", "bars"},
-          {"title", plot.title},
-          {"unit", plot.unit},
-          {"measures", plot.measures},
-          {"groups", std::move(groups)}};
+    groups.push_back({{"name", each.name}, {"values", each.values}, {"shares", each.shares}});
+  return {{"kind", "bars"},      {"title", plot.title},
+          {"unit", plot.unit},   {"measures", plot.measures},
+          {"parts", plot.parts}, {"groups", std::move(groups)}};
 }
 
 Json describe(const RooflinePlot& plot) {

@@ -47,6 +47,26 @@ std::optional<Scale> scale_of(const BarPlot& plot) {
   return Scale(plot.logarithmic ? least : 0, most, plot.logarithmic);
 }
 
+// A part of a bar, or its sample in the legend; of measures after the first hollow.
+std::string part_class(std::size_t part, std::size_t measure) {
+  return fmt::format("bar c{}{}", part % 6, measure > 0 ? " hollow" : "");
+}
+
+void draw_bar(Canvas& canvas, const BarGroup& group, std::size_t measure, double left,
+              double width) {
+  const double top = canvas.y() + 1, height = kBar - 2;
+  if (measure >= group.shares.size() || group.shares[measure].empty())
+    return canvas.rect(left, top, std::max(width, 1.0), height, bar_class(measure));
+  double sum = 0, begin = left;
+  for (const double share : group.shares[measure]) sum += std::max(share, 0.0);
+  for (std::size_t part = 0; part < group.shares[measure].size(); ++part) {
+    const double part_width =
+        sum > 0 ? width * std::max(group.shares[measure][part], 0.0) / sum : 0;
+    if (part_width > 0) canvas.rect(begin, top, part_width, height, part_class(part, measure));
+    begin += part_width;
+  }
+}
+
 void draw_values(Canvas& canvas, const BarPlot& plot, const BarGroup& group, const Scale& scale) {
   for (std::size_t i = 0; i < group.values.size(); ++i) {
     const double value = group.values[i], top = canvas.y(), left = svg::kMargin;
@@ -57,7 +77,7 @@ void draw_values(Canvas& canvas, const BarPlot& plot, const BarGroup& group, con
         canvas.line(left, top + kBar / 2, end, top + kBar / 2, "grid");
         canvas.marker(end, top + kBar / 2, i);
       } else {
-        canvas.rect(left, top + 1, std::max(end - left, 1.0), kBar - 2, bar_class(i));
+        draw_bar(canvas, group, i, left, end - left);
       }
     }
     canvas.text(end + 7, top + kBar / 2 + 4.5, value_text(plot, value));
@@ -83,9 +103,12 @@ std::string to_svg(const BarPlot& plot, std::string_view id) {
   if (plot.measures.size() > 1) {
     canvas.legend(plot.measures, [&](std::size_t i, double at, double middle) {
       if (plot.logarithmic) return canvas.marker(at + 11, middle, i);
-      canvas.rect(at, middle - 6, 22, 12, bar_class(i));
+      canvas.rect(at, middle - 6, 22, 12, plot.parts.empty() ? bar_class(i) : part_class(5, i));
     });
   }
+  canvas.legend(plot.parts, [&](std::size_t i, double at, double middle) {
+    canvas.rect(at, middle - 6, 22, 12, part_class(i, 0));
+  });
   if (plot.groups.empty()) canvas.line_of_text("There are no values to show.", "faint");
   if (scale)
     scale->place(svg::kMargin + (plot.logarithmic ? 12 : 0),

@@ -37,11 +37,14 @@ struct LinePlot {
 struct BarGroup {
   std::string name;
   std::vector<double> values;  // one of each measure; not finite: shown as missing
+  // Shares of each value by part, which fill its bar from the left; empty: it is not divided.
+  std::vector<std::vector<double>> shares = {};
 };
 struct BarPlot {
   std::string title, description;
   std::string unit;
   std::vector<std::string> measures = {};  // "measured", "predicted"
+  std::vector<std::string> parts = {};     // "overhead", "bandwidth"
   std::vector<BarGroup> groups = {};
   bool logarithmic = false;
 };

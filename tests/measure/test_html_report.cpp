@@ -59,6 +59,13 @@ Report report_of(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("a report has the characters of its texts", "[report]") {
+  const std::string page = to_html(
+      {.title = "34 µs", .facts = {}, .sections = {{.title = "über", .blocks = {Text{"5 µs"}}}}},
+      "a.json");
+  CHECK_THAT(page, Contains("<h1>34 µs</h1>") && Contains(">über<") && Contains("5 µs"));
+}
+
 TEST_CASE("a report is a valid page that needs nothing else", "[report]") {
   Report report = report_of("plain");
   const std::string html = to_html(report, "plain.json");

@@ -189,6 +189,28 @@ TEST_CASE("bars are as long as their values, and all are labelled", "[report]") 
   CHECK(widths[0] == Approx(8 * widths[4]).epsilon(0.01));
 }
 
+TEST_CASE("a bar is divided into its parts", "[report]") {
+  const BarPlot plot{.title = "t",
+                     .description = "",
+                     .unit = "us",
+                     .measures = {"measured", "predicted"},
+                     .parts = {"overhead", "compute", "none"},
+                     .groups = {{"eager", {100, 50}, {{0.25, 0.75, 0}, {1, 1, 0}}},
+                                {"graph", {100, 10}, {{}, {0, 0, 0}}}}};
+  const std::string svg = checked(plot);
+  check_no_overlap(svg);
+  std::vector<double> widths;
+  const std::regex bar(R"re(width="([0-9.]+)" height="13.0" class="bar)re");
+  for (std::sregex_iterator at(svg.begin(), svg.end(), bar), end; at != end; ++at)
+    widths.push_back(std::stod((*at)[1]));
+  REQUIRE(widths.size() == 5);  // two parts of each bar of eager, the undivided one of graph
+  CHECK(widths[1] == Approx(3 * widths[0]).epsilon(0.02));
+  CHECK(widths[2] == Approx(widths[3]).epsilon(0.02));
+  CHECK(widths[2] == Approx(widths[0]).epsilon(0.02));
+  CHECK(widths[4] == Approx(4 * widths[0]).epsilon(0.02));
+  CHECK_THAT(svg, Contains(">overhead</text>") && Contains(">none</text>"));
+}
+
 TEST_CASE("bars of extremes, of zeros and of nothing are valid", "[report]") {
   BarPlot plot{.title = "t", .description = "", .unit = "", .measures = {"here"}};
   CHECK_THAT(checked(plot), Contains("There are no values to show."));
