@@ -9,17 +9,20 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/graph/ceilings.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_kernel.h"
 #include "brrr/graph/program.h"
+#include "brrr/ops/functions.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
@@ -133,23 +136,70 @@ bool is_in_every_program(const Node& node) {
   return node.body || static_cast<int>(node.call.op) < core::kBuiltinOps;
 }
 
-std::optional<int64_t> read_time(const jit::Hash128& key) {
-  std::string bytes;
-  int64_t ps = 0;
-  if (!read_kept(key, kTime, bytes) || bytes.size() != sizeof ps) return {};
-  std::memcpy(&ps, bytes.data(), sizeof ps);
-  if (ps <= 0) return {};
-  return ps;
-}
-
-void write_time(const jit::Hash128& key, int64_t ps) {
-  jit::disk_cache::write(key, kTime, {reinterpret_cast<const char*>(&ps), sizeof ps});
-}
-
 std::mutex prices_mutex;  // also keeps threads from disturbing each other's measurements
 std::map<std::string, int64_t>& prices() {
   static auto* map = new std::map<std::string, int64_t>;
   return *map;
+}
+
+// Picoseconds of an addition in place, among several.
+int64_t time_of_additions(Device device) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kCalls = 32, kSamples = 9;
+  const ExcludeKeys unobserved(bit(Key::observe));
+  const NoGrad constant;
+  const Dims shape = {device.is_cpu() ? 1 << 16 : 1 << 21};
+  Tensor x = full(shape, 0.5, {.device = device});
+  const Tensor y = full(shape, 0.25, {.device = device});
+  std::vector<int64_t> samples;
+  for (int i = 0; i < kSamples; ++i) {
+    synchronize(device);
+    const auto start = Clock::now();
+    for (int call = 0; call < kCalls; ++call) add_(x, y);
+    synchronize(device);
+    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
+    samples.push_back(took.count() * 1000 / kCalls);
+  }
+  std::ranges::nth_element(samples, samples.begin() + kSamples / 4);
+  return std::max<int64_t>(samples[kSamples / 4], 1);
+}
+
+// What additions take now: other processes on a device, or a lower clock, make all kernels
+// slower, as steadily as they are otherwise. Under prices_mutex.
+int64_t probe(Device device) {
+  using Clock = std::chrono::steady_clock;
+  struct Reading {
+    int64_t ps = 0;
+    Clock::time_point at = {};
+  };
+  static auto* const readings = new std::map<std::string, Reading>;
+  Reading& reading = (*readings)[fmt::format("{} {}", to_string(device), num_threads())];
+  if (reading.ps > 0 && Clock::now() - reading.at < std::chrono::milliseconds(500))
+    return reading.ps;
+  try {
+    reading = {time_of_additions(device), Clock::now()};
+  } catch (const Error&) {  // memory is short: nothing is known of now
+    return std::numeric_limits<int64_t>::max();
+  }
+  return reading.ps;
+}
+
+// None: there is no file, or its time was measured while the device was slower than it is now.
+std::optional<int64_t> read_time(const jit::Hash128& key, Device device) {
+  constexpr double kSlower = 1.3;
+  std::string bytes;
+  std::array<int64_t, 2> kept{};  // the time, and what the probe took then
+  if (!read_kept(key, kTime, bytes) || bytes.size() != sizeof kept) return {};
+  std::memcpy(kept.data(), bytes.data(), sizeof kept);
+  const auto [ps, then] = kept;
+  if (ps <= 0 || then <= 0) return {};
+  if (static_cast<double>(then) > kSlower * static_cast<double>(probe(device))) return {};
+  return ps;
+}
+
+void write_time(const jit::Hash128& key, int64_t ps, Device device) {
+  const std::array<int64_t, 2> kept = {ps, probe(device)};
+  jit::disk_cache::write(key, kTime, {reinterpret_cast<const char*>(kept.data()), sizeof kept});
 }
 
 }  // namespace
@@ -413,14 +463,14 @@ std::optional<int64_t> KernelTimer::time_of(const Kernel& kernel) {
   if (const auto known = prices().find(key); known != prices().end()) return known->second;
   const jit::Hash128 hash = jit::hash_of(where_measured(device_) + key);
   const bool is_kept = is_in_every_program(*kernel.node);
-  if (const auto known = is_kept ? read_time(hash) : std::nullopt)
+  if (const auto known = is_kept ? read_time(hash, device_) : std::nullopt)
     return prices().emplace(key, *known).first->second;
   try {
     const ExcludeKeys unobserved(bit(Key::observe));
     const std::optional<int64_t> price = measure(kernel);
     if (!price) return {};
     prices().emplace(key, *price);
-    if (is_kept) write_time(hash, *price);
+    if (is_kept) write_time(hash, *price, device_);
     return price;
   } catch (const Error&) {  // memory is short, or the kernel refuses the values
     return {};
@@ -452,7 +502,7 @@ void KernelTimer::prepare(std::span<const Kernel> kernels) {
       if (!kernel.node->body || !can_time(*kernel.node)) return false;
       const std::string key = key_of(kernel);
       if (prices().contains(key)) return false;
-      const auto known = read_time(jit::hash_of(where_measured(device_) + key));
+      const auto known = read_time(jit::hash_of(where_measured(device_) + key), device_);
       if (known) prices().emplace(key, *known);
       return !known;
     });

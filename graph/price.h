@@ -40,7 +40,8 @@ class KernelTimer {
   // Compiles the kernels that were not timed before, together.
   void prepare(std::span<const Kernel> kernels);
   // The time of the kernel in a replay, in picoseconds: as it was measured before on this machine
-  // for a kernel and operands like these, else measured now and kept in the disk cache. None for
+  // for a kernel and operands like these, at no time when the machine was slower than it is now,
+  // else measured now and kept in the disk cache. None for
   // calls that cannot be timed, where memory is short, and where the machine was disturbed.
   std::optional<std::int64_t> time_of(const Kernel& kernel);
   // Equal for kernels that take the same time.
