@@ -3,7 +3,7 @@
 cmake_policy(VERSION 3.25)
 set(found brrr/brrr.h)
 foreach(name chrome_trace compare compare_report compare_text flame_graph html_report launch_times ledger main report_file
-  timeline timeline_plot watch)
+  timeline timeline_plot trace_details watch)
   list(APPEND found brrr/measure/${name}.h)
 endforeach()
 set(waiting ${found})

@@ -156,8 +156,34 @@ class Writer {
       const std::int64_t end = around.empty() ? span.end_ns : std::min(span.end_ns, around.back());
       around.push_back(end);
       slice(span.name, name_of(span.work), span.start_ns, end, kHost, span.thread + 1,
-            span.where.empty() ? "" : fmt::format("\"module\":{}", quoted(span.where)));
+            host_arguments(span));
     }
+  }
+
+  static std::string cost_text(const std::string& result, std::int64_t flops, std::int64_t bytes) {
+    return fmt::format("\"result\":{},\"flops\":{},\"bytes\":{}", quoted(result), flops, bytes);
+  }
+
+  std::string host_arguments(const HostSpan& span) const {
+    std::string arguments =
+        span.where.empty() ? "" : fmt::format("\"module\":{}", quoted(span.where));
+    if (!span.call) return arguments;
+    const CallDetails& call = timeline_.calls.at(*span.call);
+    return arguments + (arguments.empty() ? "" : ",") +
+           cost_text(call.result, call.flops, call.bytes);
+  }
+
+  // What a kernel computes: a launch of a compiled step, or the call that launched it.
+  std::string kernel_arguments(const DeviceSpan& span) const {
+    if (span.launch && *span.launch < timeline_.launches.size()) {
+      const core::LaunchCost& launch = timeline_.launches[*span.launch];
+      return fmt::format(",{},\"module\":{},\"phase\":\"{}\"",
+                         cost_text(launch.result, launch.flops, launch.bytes),
+                         quoted(launch.module), launch.phase);
+    }
+    if (!span.cause) return "";
+    const HostSpan& cause = timeline_.host[*span.cause];
+    return cause.call ? "," + host_arguments(cause) : "";
   }
 
   void add_device() {
@@ -166,6 +192,7 @@ class Writer {
       std::string arguments = fmt::format("\"symbol\":{}", quoted(span.name));
       if (span.launch) arguments += fmt::format(",\"launch\":{}", *span.launch);
       if (span.replayed) arguments += ",\"replayed\":true";
+      arguments += kernel_arguments(span);
       slice(span.ops.empty() ? span.name : span.ops, name_of(span.work), span.start_ns, span.end_ns,
             kDevice, span.stream, arguments);
       if (!span.cause) continue;

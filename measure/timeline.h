@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <brrr/graph/step_report.h>
 #include <brrr/measure/gpu_state.h>
 #include <brrr/measure/timing.h>
 #include <brrr/tensor/device.h>
@@ -24,7 +25,14 @@ struct HostSpan {
   HostWork work = HostWork::op;
   int thread = 0;  // in the order in which threads appear
   std::int64_t start_ns = 0, end_ns = 0;
-  std::string where = {};  // the module, or the user's line; empty: unknown
+  std::string where = {};                // the module, or the user's line; empty: unknown
+  std::optional<std::size_t> call = {};  // of an op: which of Timeline::calls
+};
+
+// What a call computes.
+struct CallDetails {
+  std::string result = {};  // the first one: "f32[64, 128]"
+  std::int64_t flops = 0, bytes = 0;
 };
 
 struct DeviceSpan {
@@ -59,6 +67,9 @@ struct Timeline {
   // The untraced steps before and after the recording: CUPTI may slow a process down from then on.
   Timing before = {}, after = {};
   std::vector<MemorySample> memory = {};
+  // Of one step; with add_details (trace_details.h).
+  std::vector<CallDetails> calls = {};
+  std::vector<core::LaunchCost> launches = {};  // of the compiled step that it replays
 
   bool is_complete() const { return missing.empty(); }
   // Where and when it was recorded; on CUDA the state of the card before and after.

@@ -11,6 +11,7 @@
 #include "brrr/measure/bench.h"
 #include "brrr/measure/chrome_trace.h"
 #include "brrr/measure/text.h"
+#include "brrr/measure/trace_details.h"
 #include "brrr/measure/verdict_text.h"
 #include "brrr/tensor/counted.h"
 
@@ -74,6 +75,7 @@ TraceResult trace(ModelRun run, int steps, const std::string& out) {
   TraceResult result{run, out,
                      record_timeline(run.device, [&step] { step(); },
                                      {.steps = steps, .budget_seconds = run.seconds})};
+  add_details(result.timeline, [&step] { step(); });
   const std::string text = chrome_trace(result.timeline, run.title());
   write_file("trace", out, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
   return result;
