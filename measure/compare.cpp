@@ -353,7 +353,7 @@ void Comparing::try_variations() {
   phases_ += variations.size();
   for (const Variation& each : variations) {
     show(fmt::format("{} with {}", side.name, each.name));
-    result_.tried.push_back(try_variation(each, device(), call_of(i), sampling));
+    result_.tried.push_back(try_variation(each, device(), call_of(i), *side.step, sampling));
   }
   std::ranges::stable_sort(result_.tried, std::ranges::greater(), [](const Tried& each) {
     return each.failure.empty() ? each.gain() : 0;

@@ -49,7 +49,7 @@ double Tried::gain() const {
 }
 
 Tried try_variation(const Variation& variation, Device device, const std::function<void()>& step,
-                    const Sampling& sampling) {
+                    const Timing& alone, const Sampling& sampling) {
   Tried tried{.name = variation.name, .work = variation.work};
   try {
     Step changed;
@@ -73,6 +73,8 @@ Tried try_variation(const Variation& variation, Device device, const std::functi
       return inner(n);
     };
     std::tie(tried.base, tried.step) = time_both(settled, varied, sampling);
+    tried.base.median = std::min(tried.base.median, alone.median);
+    tried.base.least = std::min(tried.base.least, alone.least);
   } catch (const std::exception& problem) {
     tried.failure = problem.what();
   }

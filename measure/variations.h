@@ -35,9 +35,10 @@ struct Tried {
   bool helps() const { return failure.empty() && gain() > 1.05; }
 };
 
-// `step` is the one that is changed.
+// `step` is the one that is changed; it took `alone` before. It is not slower for what is tried: a
+// setting that goes back and forth may slow its calls down.
 Tried try_variation(const Variation& variation, Device device, const std::function<void()>& step,
-                    const Sampling& sampling);
+                    const Timing& alone, const Sampling& sampling);
 
 // "TF32 products: 1.42 times as fast", "twice the batch: 1.80 times the work a second".
 std::string to_string(const Tried& tried);

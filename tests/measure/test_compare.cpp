@@ -241,6 +241,31 @@ TEST_CASE("changes of a step are tried, and those that help are said", "[compare
   CHECK_THAT(quick.fastest().diagnosis.advice, Contains("derived, not tried"));
 }
 
+TEST_CASE("a step that is slower for what is tried counts as it was before", "[compare]") {
+  // Its calls take longer once the setting went back and forth.
+  bool entered = false;
+  const std::function<void()> step = [&] {
+    const double end = measure::host_seconds() + (entered ? 4e-3 : 1e-3);
+    while (measure::host_seconds() < end) {
+    }
+  };
+  const measure::Variation variation{.name = "setting",
+                                     .make = [step]() -> measure::Step {
+                                       return [] {
+                                         const double end = measure::host_seconds() + 2e-3;
+                                         while (measure::host_seconds() < end) {
+                                         }
+                                       };
+                                     },
+                                     .enter = [&] { entered = true; }};
+  const measure::Sampling sampling{.samples = 5, .sample_seconds = 1e-4, .budget_seconds = 0.1};
+  const measure::Timing alone = measure::time(measure::host_batch(step), sampling);
+  const measure::Tried tried = measure::try_variation(variation, cpu, step, alone, sampling);
+  CHECK(tried.failure.empty());
+  CHECK_FALSE(tried.helps());
+  CHECK(tried.gain() < 0.8);
+}
+
 TEST_CASE("a comparison that is stopped has what was measured", "[compare]") {
   // Stopped at the k-th question, wherever that is.
   int asked = 0;
