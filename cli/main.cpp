@@ -25,7 +25,6 @@
 #include "brrr/measure/report_file.h"
 #include "brrr/measure/terminal.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/matmul.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "cli/bench_steps.h"
@@ -47,7 +46,6 @@ using measure::number_from;
 using measure::one_of;
 using measure::print;
 using measure::ProgressLine;
-using measure::remat_policy;
 using measure::run_interruptibly;
 using measure::validator;
 
@@ -171,8 +169,7 @@ struct TrainArguments {
   measure::CommonOptions common = {};
   ToyArguments toy;
   TrainOptions options = {};
-  std::string matmul = "measured", mode = "eager", remat = "none", rounding = "eager";
-  bool tf32 = false;
+  measure::StepArguments step = {};
 
   explicit TrainArguments(const char* model) : toy(model) {}
 };
@@ -182,27 +179,12 @@ CLI::App* add_train(CLI::App* train, TrainArguments& a) {
   CLI::App* const command = train->add_subcommand(model, help_of(model));
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   measure::add_options(command, a.toy.command_line());
-  const auto add = [&](const char* name, auto& value, const char* what,
-                       const measure::Check& check) {
-    command->add_option(name, value, what)->check(validator(check))->capture_default_str();
-  };
   TrainOptions& o = a.options;
-  command->add_flag("--tf32", a.tf32, "Use TF32 for f32 matrix products on CUDA");
-  add("--matmul", a.matmul, "cuBLASLt algorithm: the fastest measured, or the first offered",
-      one_of({"measured", "first"}));
-  add("--mode", a.mode,
-      "graph: trace the step once and replay it; fused: replay kernels of several calls each",
-      one_of({"eager", "graph", "fused"}));
-  add("--remat", a.remat,
-      "What the backward pass computes again: nothing; what makes the step fastest; all but the "
-      "inputs of segments; as little as keeps planned memory below a fraction",
-      remat_policy());
-  add("--rounding", a.rounding,
-      "How fused kernels round: as eager calls do, or as few times as it goes",
-      one_of({"eager", "fast"}));
-  add("--steps", o.steps, "Training steps", at_least(0));
-  add("--time", o.time_seconds, "Seconds of timed steps after the training; 0: none",
-      number_from(0, 3600));
+  measure::add_step(command, a.step, true);
+  measure::add_mode(command, a.step);
+  measure::add_checked(command, "--steps", o.steps, "Training steps", at_least(0));
+  measure::add_checked(command, "--time", o.time_seconds,
+                       "Seconds of timed steps after the training; 0: none", number_from(0, 3600));
   add_common(command, a.common);
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first value that is not finite and name the parameter; each step "
@@ -218,28 +200,24 @@ CLI::App* add_train(CLI::App* train, TrainArguments& a) {
 }
 
 void require_consistent(const TrainArguments& a) {
-  const auto refuse = [](const std::string& why) { throw CLI::ValidationError(why); };
-  if (const std::string why = a.toy.complaint(); !why.empty()) refuse(why);
-  if (a.rounding == "fast" && a.mode != "fused") refuse("--rounding fast: needs --mode fused");
-  if (a.remat != "none" && a.mode == "eager")
-    refuse(fmt::format("--remat {}: needs --mode graph or fused", a.remat));
+  if (const std::string why = a.toy.complaint(); !why.empty()) throw CLI::ValidationError(why);
+  a.step.require_consistent(true);
 }
 
 // Fills in the options that are derived from other arguments, and sets what the process has of
 // them.
 TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   set_default_device(a.common.chosen_device("train"));
-  set_matmul_precision(a.tf32 ? Precision::tf32 : Precision::full);
-  set_matmul_choice(a.matmul == "measured" ? MatmulChoice::measured : MatmulChoice::first);
+  a.step.set_precision();
   TrainOptions& o = a.options;
   static_cast<TrainingOptions&>(o) = a.toy.resolved();
-  o.mode = a.mode == "fused" ? Mode::fused : a.mode == "graph" ? Mode::graph : Mode::eager;
-  o.remat = measure::remat_of(a.remat);
-  o.rounding = a.rounding == "fast" ? Rounding::fast : Rounding::eager;
+  o.mode = a.step.chosen_mode();
+  o.remat = a.step.chosen_remat();
+  o.rounding = a.step.chosen_rounding();
   o.seed = a.common.seed;
   o.seed_is_given = command.count("--seed") > 0;
   o.facts = measure::facts_of(a.toy.command_line());
-  o.facts.emplace_back("tf32", a.tf32);
+  o.facts.emplace_back("tf32", a.step.tf32);
   return o;
 }
 

@@ -14,6 +14,7 @@
 #include "brrr/measure/report_file.h"
 #include "brrr/measure/terminal.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 
@@ -73,6 +74,52 @@ void add_common(CLI::App* command, CommonOptions& common) {
   command->add_option("--seed", common.seed, "Random seed")
       ->check(validator(seed()))
       ->capture_default_str();
+}
+
+Mode StepArguments::chosen_mode() const {
+  return mode == "fused" ? Mode::fused : mode == "graph" ? Mode::graph : Mode::eager;
+}
+Remat StepArguments::chosen_remat() const {
+  return remat == "all" ? Remat::none() : remat_of(remat);
+}
+Rounding StepArguments::chosen_rounding() const {
+  return rounding == "fast" ? Rounding::fast : Rounding::eager;
+}
+
+void StepArguments::set_precision() const {
+  set_matmul_precision(tf32 ? Precision::tf32 : Precision::full);
+  set_matmul_choice(matmul == "first" ? MatmulChoice::first : MatmulChoice::measured);
+}
+
+void StepArguments::require_consistent(bool has_mode) const {
+  if (!has_mode) return;
+  if (rounding == "fast" && mode != "fused")
+    throw CLI::ValidationError("--rounding fast: needs --mode fused");
+  if (remat != "none" && mode == "eager")
+    throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused", remat));
+}
+
+void add_step(CLI::App* command, StepArguments& step, bool rounding,
+              const std::vector<std::string>& further_policies) {
+  command->add_flag("--tf32", step.tf32, "Use TF32 for f32 matrix products on CUDA");
+  add_checked(command, "--matmul", step.matmul,
+              "cuBLASLt algorithm: the fastest measured, or the first offered",
+              one_of({"measured", "first"}));
+  add_checked(command, "--remat", step.remat,
+              "What the backward pass computes again: nothing; what makes the step fastest; all "
+              "but the inputs of segments; as little as keeps planned memory below a fraction",
+              remat_policy(further_policies));
+  if (!rounding) return;
+  add_checked(command, "--rounding", step.rounding,
+              "How fused kernels round: as eager calls do, or as few times as it goes",
+              one_of({"eager", "fast"}));
+}
+
+void add_mode(CLI::App* command, StepArguments& step) {
+  add_checked(
+      command, "--mode", step.mode,
+      "graph: trace the step once and replay it; fused: replay kernels of several calls each",
+      one_of({"eager", "graph", "fused"}));
 }
 
 void add_report(CLI::App* command, std::string& file) {

@@ -26,6 +26,27 @@ struct CommonOptions {
 };
 
 void add_common(CLI::App* command, CommonOptions& common);
+// How a step is made, as text.
+struct StepArguments {
+  std::string mode = "eager", remat = "none", rounding = "eager", matmul = "measured";
+  bool tf32 = false;
+
+  Mode chosen_mode() const;
+  Remat chosen_remat() const;  // "all" is none
+  Rounding chosen_rounding() const;
+  void set_precision() const;  // of the process's products
+  // Throws CLI::ValidationError if these exclude one another; `has_mode`: there is --mode.
+  void require_consistent(bool has_mode) const;
+};
+// --tf32, --matmul, --remat with these further policies, and where there is a choice --rounding.
+void add_step(CLI::App* command, StepArguments& step, bool rounding,
+              const std::vector<std::string>& further_policies = {});
+void add_mode(CLI::App* command, StepArguments& step);
+template <class T>
+void add_checked(CLI::App* command, const char* name, T& value, const char* help,
+                 const Check& check) {
+  command->add_option(name, value, help)->check(validator(check))->capture_default_str();
+}
 // --report F.html, with the file F.json beside it.
 void add_report(CLI::App* command, std::string& file);
 // The options of a model; throws if a name is taken.

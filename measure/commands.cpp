@@ -20,7 +20,6 @@
 #include "brrr/measure/terminal.h"
 #include "brrr/measure/trace.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/matmul.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr::measure {
@@ -35,8 +34,7 @@ struct Command {
   CLI::App* app = nullptr;
   // Of all commands:
   CommonOptions common = {};
-  std::string mode = "eager", remat = "none", rounding = "eager", matmul = "measured";
-  bool tf32 = false;
+  StepArguments step = {};
   std::int64_t steps = 20;
   double seconds = 0.5;
   // Of compare:
@@ -52,44 +50,16 @@ struct Command {
   bool has(const char* option) const { return app->get_option_no_throw(option) != nullptr; }
 };
 
-Mode mode_named(const std::string& name) {
-  return name == "fused" ? Mode::fused : name == "graph" ? Mode::graph : Mode::eager;
-}
-
-template <class T>
-void add(CLI::App* app, const char* name, T& value, const char* help, const Check& check) {
-  app->add_option(name, value, help)->check(validator(check))->capture_default_str();
-}
-
 // What a model's step is made of, and on what it runs.
 void add_shared(Command& command, const std::vector<std::string>& further_policies = {}) {
-  CLI::App* const app = command.app;
-  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_common(app, command.common);
-  app->add_flag("--tf32", command.tf32, "Use TF32 for f32 matrix products on CUDA");
-  add(app, "--matmul", command.matmul,
-      "cuBLASLt algorithm: the fastest measured, or the first offered",
-      one_of({"measured", "first"}));
-  add(app, "--remat", command.remat,
-      "What the backward pass computes again: nothing; what makes the step fastest; all but the "
-      "inputs of segments; as little as keeps planned memory below a fraction",
-      remat_policy(further_policies));
-  if (command.model->rounding) {
-    add(app, "--rounding", command.rounding,
-        "How fused kernels round: as eager calls do, or as few times as it goes",
-        one_of({"eager", "fast"}));
-  }
+  command.app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_common(command.app, command.common);
+  add_step(command.app, command.step, command.model->rounding != nullptr, further_policies);
 }
 
 void add_training(Command& command, const char* time_help, const Check& time) {
-  add(command.app, "--steps", command.steps, "Training steps", at_least(0));
-  add(command.app, "--time", command.seconds, time_help, time);
-}
-
-void add_mode(Command& command) {
-  add(command.app, "--mode", command.mode,
-      "graph: trace the step once and replay it; fused: replay kernels of several calls each",
-      one_of({"eager", "graph", "fused"}));
+  add_checked(command.app, "--steps", command.steps, "Training steps", at_least(0));
+  add_checked(command.app, "--time", command.seconds, time_help, time);
 }
 
 // --- compare ---
@@ -130,7 +100,7 @@ int run_compare(const Command& command, const ModelRun& run) {
                                .seconds = run.seconds,
                                .seed = run.seed,
                                .remat = run.remat,
-                               .all_policies = command.remat == "all",
+                               .all_policies = command.step.remat == "all",
                                .rounding = run.rounding,
                                .doubled = command.model->doubled,
                                .check_doubled = command.double_batch,
@@ -166,19 +136,21 @@ int run_compare(const Command& command, const ModelRun& run) {
 
 void add_explain(Command& command) {
   CLI::App* const app = command.app;
-  command.mode = "graph";
+  command.step.mode = "graph";
   add_shared(command);
-  add(app, "--time", command.seconds,
-      "Seconds of timed steps under a policy of rematerialization; 0: none", number_from(0, 3600));
-  add(app, "--mode", command.mode, "How the step is replayed", one_of({"graph", "fused"}));
+  add_checked(app, "--time", command.seconds,
+              "Seconds of timed steps under a policy of rematerialization; 0: none",
+              number_from(0, 3600));
+  add_checked(app, "--mode", command.step.mode, "How the step is replayed",
+              one_of({"graph", "fused"}));
   app->add_flag("--dot", command.dot, "Print the graph in the dot language")->excludes("--json");
   app->add_flag("--source", command.source, "Print the source of generated kernels")
       ->excludes("--json", "--dot");
   app->add_flag("--svg", command.svg, "Draw the memory of the step, before and after --remat")
       ->excludes("--json", "--dot", "--source");
-  add(app, "--entry", command.entry,
-      "Which of the compiled steps that a step replays --json, --dot and --svg are of",
-      whole_number(0, 1'000'000));
+  add_checked(app, "--entry", command.entry,
+              "Which of the compiled steps that a step replays --json, --dot and --svg are of",
+              whole_number(0, 1'000'000));
 }
 
 int run_explain(const Command& command, const ModelRun& run) {
@@ -196,12 +168,12 @@ int run_explain(const Command& command, const ModelRun& run) {
 void add_trace(Command& command) {
   add_shared(command);
   add_training(command, kTimeHelp, number_from(0, 3600));
-  add_mode(command);
+  add_mode(command.app, command.step);
   command.app->add_option("--out", command.out, "Write the trace to a file")
       ->check(validator(file_name()))
       ->required();
-  add(command.app, "--record", command.record, "Steps to record, after the training",
-      whole_number(1, 1000));
+  add_checked(command.app, "--record", command.record, "Steps to record, after the training",
+              whole_number(1, 1000));
 }
 
 int run_trace(const Command& command, const ModelRun& run) {
@@ -214,7 +186,7 @@ void add_profile(Command& command) {
   command.seconds = 3;
   add_shared(command);
   add_training(command, kTimeHelp, number_from(0, 3600));
-  add_mode(command);
+  add_mode(command.app, command.step);
   command.app->add_option("--svg", command.svg_file, "Draw a flame graph of the samples to a file")
       ->check(validator(file_name()));
 }
@@ -244,19 +216,15 @@ constexpr Kind kKinds[] = {
 
 void require_consistent(const Command& command) {
   const auto refuse = [](const std::string& why) { throw CLI::ValidationError(why); };
-  const bool has_mode = command.has("--mode");
   if (command.model->complaint) {
     if (const std::string why = command.model->complaint(); !why.empty()) refuse(why);
   }
-  if (command.rounding == "fast" && has_mode && command.mode != "fused")
-    refuse("--rounding fast: needs --mode fused");
-  if (command.remat != "none" && has_mode && command.mode == "eager")
-    refuse(fmt::format("--remat {}: needs --mode graph or fused", command.remat));
+  command.step.require_consistent(command.has("--mode"));
   if (command.run == run_profile && command.seconds < 0.1)
     refuse(fmt::format("--time: expected 0.1 seconds or more, got {}", command.seconds));
-  if (command.source && command.mode != "fused")
+  if (command.source && command.step.mode != "fused")
     refuse("--source: needs --mode fused, which generates kernels");
-  if (command.svg && command.remat == "none")
+  if (command.svg && command.step.remat == "none")
     refuse("--svg: needs --remat min_cut, full or budget=F");
 }
 
@@ -265,22 +233,21 @@ ModelRun run_of(const Command& command, const std::string& command_line) {
   const Model& model = *command.model;
   const Device device = command.common.chosen_device(command.app->get_name());
   set_default_device(device);
-  set_matmul_precision(command.tf32 ? Precision::tf32 : Precision::full);
-  set_matmul_choice(command.matmul == "first" ? MatmulChoice::first : MatmulChoice::measured);
+  command.step.set_precision();
   ModelRun run{.name = model.name,
                .describes = model.describes ? model.describes() : text_of(model.options),
                .names_device = model.describes != nullptr,
                .facts = facts_of(model.options),
                .make = model.make,
                .device = device,
-               .mode = mode_named(command.mode),
-               .remat = command.remat == "all" ? Remat::none() : remat_of(command.remat),
-               .rounding = command.rounding == "fast" ? Rounding::fast : Rounding::eager,
+               .mode = command.step.chosen_mode(),
+               .remat = command.step.chosen_remat(),
+               .rounding = command.step.chosen_rounding(),
                .seed = command.common.seed,
                .steps = command.steps,
                .seconds = command.seconds,
                .command = command_line};
-  run.facts.emplace_back("tf32", command.tf32);
+  run.facts.emplace_back("tf32", command.step.tf32);
   run.facts.emplace_back("seed", command.common.seed);
   if (model.rounding) *model.rounding = run.rounding;
   return run;
