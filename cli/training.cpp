@@ -49,8 +49,6 @@ std::optional<CompiledEntry> Training::compiled() const {
   return report.entries.front();
 }
 
-void Training::measure_kernels() { step_.measure_kernels(); }
-
 measure::StepCost Training::cost() {
   for (int i = 0; i < 2; ++i) step();  // the second one is captured
   return measure::cost_of_step(device_, [this] { step(); });

@@ -45,15 +45,11 @@ class Training {
   const nn::Parameters& parameters() const { return parameters_; }
   optim::Optimizer& optimizer() { return optimizer_; }
 
-  // Predictions of a compiled step that has run are made of the times of its kernels from then on.
-  void measure_kernels();
   // The cost of a step; runs a few. In graph mode the calls are the graph's, and the program's
   // memory counts as live.
   measure::StepCost cost();
   // The compiled entry; none in eager mode.
   std::optional<CompiledEntry> compiled() const;
-  // The compiled step, for its report and explain().
-  const Compiled<std::function<Tensor()>>& compiled_step() const { return step_; }
 
  private:
   Device device_;

@@ -124,9 +124,11 @@ Check number_above(double bound) {
 }
 
 Check number_from(double least, double most) {
-  return real_numbers(most == kInfinity ? fmt::format("a finite number of at least {}", least)
-                                        : fmt::format("a number from {} to {}", least, most),
-                      least, most, true);
+  const std::string expected =
+      most != kInfinity     ? fmt::format("a number from {} to {}", least, most)
+      : least == -kInfinity ? "a finite number"
+                            : fmt::format("a finite number of at least {}", least);
+  return real_numbers(expected, least, most, true);
 }
 
 Check seed() {

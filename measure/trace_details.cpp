@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>

@@ -1,5 +1,8 @@
 // Checks of values of options, and guesses of what was meant.
 #include "brrr/measure/checks.h"
+
+#include <limits>
+
 #include "tests/harness/catch.h"
 
 using namespace brrr;
@@ -28,6 +31,11 @@ TEST_CASE("values of options are checked", "[checks]") {
   CHECK(whole_number(1, 8).complaint("0") == "expected a whole number from 1 to 8, got 0");
   CHECK_FALSE(takes(number_above(0), "0"));
   CHECK_FALSE(takes(number_above(0), "inf"));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  CHECK(takes(number_from(-kInfinity, kInfinity), "-2.5"));
+  CHECK(number_from(-kInfinity, kInfinity).complaint("nan") == "expected a finite number, got nan");
+  CHECK(number_from(0, kInfinity).complaint("-1") ==
+        "expected a finite number of at least 0, got -1");
   CHECK(takes(remat_policy(), "budget=0.5"));
   CHECK_FALSE(takes(remat_policy(), "all"));
   CHECK(takes(remat_policy({"all"}), "all"));
