@@ -1,14 +1,20 @@
 # Compiles the sources of a folder in groups, each as one file: headers and templates, which take most of the time, are
 # parsed and instantiated once for all of them. Those that use JSON are a group of their own, as are those that parse
 # command lines: these headers take longer than most sources. CMake keeps sources with flags of their own apart.
+# brrr_unite(TARGET [TIMES]): groups have TIMES * BRRR_UNITY sources.
 function(brrr_unite target)
   if(BRRR_UNITY LESS 2)
     return()
   endif()
+  set(times 1)
+  if(ARGC GREATER 1)
+    set(times ${ARGV1})
+  endif()
+  math(EXPR size "${times} * ${BRRR_UNITY}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # A type of an unnamed namespace still belongs to one object file. g++ bounds the growth of a file by inlining where it
   # has over 10000 instructions: together the sources may grow as much as apart, or recording and backward get slower.
-  math(EXPR instructions "10000 * ${BRRR_UNITY}")
+  math(EXPR instructions "10000 * ${size}")
   target_compile_options(${target} PRIVATE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;--param=large-unit-insns=${instructions}>)
   get_target_property(sources ${target} SOURCES)
@@ -36,7 +42,7 @@ function(brrr_unite target)
   list(REMOVE_DUPLICATES folders)
   foreach(folder IN LISTS folders)
     list(LENGTH sources_${folder} count)
-    math(EXPR groups "(${count} + ${BRRR_UNITY} / 2) / ${BRRR_UNITY}")
+    math(EXPR groups "(${count} + ${size} / 2) / ${size}")
     foreach(source IN LISTS sources_${folder})
       math(EXPR group "0${place_${folder}} * ${groups} / ${count}")
       math(EXPR place_${folder} "0${place_${folder}} + 1")
