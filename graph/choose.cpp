@@ -383,7 +383,7 @@ void Chooser::choose_plan() {
       programs.push_back(std::make_unique<Program>(on_copies(plan, copies),
                                                    std::make_shared<Arena>(), options_.program));
       pointers.push_back(programs.back().get());
-      predicted += static_cast<double>(programs.back()->prediction().step.ps()) * 1e-12;
+      predicted += programs.back()->prediction().step.seconds();
     }
     constexpr int kFewest = 4, kMost = 30;
     const double replays = kMostSeconds / std::max(predicted, 1e-9);

@@ -230,7 +230,7 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
     text += fmt::format(
         "    {} [{}]: reads {} bytes, writes {} bytes, {} flop, predicted {:.3g} us{} (at {})\n", i,
         fmt::join(kernel.calls, ", "), kernel.bytes_read, kernel.bytes_written, kernel.flops,
-        static_cast<double>(kernel.predicted.ps()) * 1e-6, resources, kernel.line);
+        kernel.predicted.seconds() * 1e6, resources, kernel.line);
   }
   return text;
 }

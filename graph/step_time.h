@@ -11,6 +11,7 @@ struct KernelTime {
   std::int64_t overhead_ps = 0, moving_ps = 0, computing_ps = 0;
 
   std::int64_t ps() const { return overhead_ps + std::max(moving_ps, computing_ps); }
+  double seconds() const { return static_cast<double>(ps()) * 1e-12; }
 };
 
 // The time of a step, divided among launches, kernels bound by bandwidth and kernels bound by
@@ -19,6 +20,7 @@ struct StepTime {
   std::int64_t overhead_ps = 0, bandwidth_ps = 0, compute_ps = 0;
 
   std::int64_t ps() const { return overhead_ps + bandwidth_ps + compute_ps; }
+  double seconds() const { return static_cast<double>(ps()) * 1e-12; }
   StepTime& operator+=(const KernelTime& kernel) {
     overhead_ps += kernel.overhead_ps;
     (kernel.computing_ps > kernel.moving_ps ? compute_ps : bandwidth_ps) +=

@@ -10,7 +10,7 @@ namespace {
 
 // An eager step's prediction for the host's speed while the steps were timed.
 Json describe_at_timed_speed(const Side& side) {
-  const auto predicted = static_cast<double>(side.cost->predicted_at_timed_speed.ps()) * 1e-12;
+  const double predicted = side.cost->predicted_at_timed_speed.seconds();
   return {{"host_slowdown", side.cost->timed_slowdown},
           {"predicted_us", predicted * 1e6},
           {"prediction_error", predicted / side.step->median - 1}};

@@ -27,9 +27,7 @@ std::string titled(const char* title, const std::string& text) {
 }
 
 // The time that this machine's ceilings allow for a step's work.
-double at_best(const Side& side) {
-  return static_cast<double>(side.cost->roofline.bound.ps()) * 1e-12;
-}
+double at_best(const Side& side) { return side.cost->roofline.bound.seconds(); }
 
 std::string in_colors(const std::string& bar) {
   std::string text;
@@ -74,9 +72,8 @@ std::string rows_text(const Comparison& comparison, bool in_color) {
                                 : std::string(static_cast<std::size_t>(length), '?');
     text += fmt::format("{:<{}}  {:>9}  {:>9}  {}{:<{}}{:>9}\n", side.name, names,
                         time_text(seconds) + (side.step->disturbed() ? "~" : ""),
-                        time_text(static_cast<double>(side.cost->predicted.ps()) * 1e-12),
-                        in_color ? in_colors(bar) : bar, "", width - bar.size(),
-                        percent_text(at_best(side) / seconds));
+                        time_text(side.cost->predicted.seconds()), in_color ? in_colors(bar) : bar,
+                        "", width - bar.size(), percent_text(at_best(side) / seconds));
   }
   return text;
 }

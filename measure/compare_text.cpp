@@ -66,7 +66,7 @@ std::vector<std::vector<std::string>> comparison_table(const Comparison& compari
   for (const Side& side : comparison.sides) {
     const Timing& step = *side.step;
     rows.push_back({side.name + (step.disturbed() ? " ~" : ""), number_text(step.median * 1e6),
-                    number_text(static_cast<double>(side.cost->predicted.ps()) * 1e-6),
+                    number_text(side.cost->predicted.seconds() * 1e6),
                     number_text(step.least * 1e6), number_text(step.most * 1e6),
                     fmt::format("{:.2f}", comparison.speed_up(side)),
                     std::to_string(side.cost->kernels), bytes_text(side.cost->bytes),
@@ -83,7 +83,7 @@ std::vector<std::vector<std::string>> comparison_table(const Comparison& compari
 std::string host_speed_text(const Comparison& comparison) {
   const Side& eager = comparison.sides.front();
   const StepCost& cost = *eager.cost;
-  const double again = static_cast<double>(cost.predicted_at_timed_speed.ps()) * 1e-12;
+  const double again = cost.predicted_at_timed_speed.seconds();
   return fmt::format(
       "small calls took {:.2f} times their calibrated time when {} was predicted, {:.2f} while "
       "steps were timed; for that speed {} us are predicted ({:+.0f} %, not scored)",

@@ -9,6 +9,7 @@
 
 #include "brrr/measure/bench.h"
 #include "brrr/measure/markup.h"
+#include "brrr/measure/text.h"
 
 namespace brrr::measure {
 namespace {
@@ -61,11 +62,6 @@ std::string label_of(const std::string& name, double width) {
     shown.remove_prefix(colons + 2);
   if (shown.size() <= letters) return std::string(shown);
   return std::string(shown.substr(0, letters - 2)) + "..";
-}
-
-std::string time_text(double ns) {
-  if (ns < 1e3) return number_text(ns) + " ns";
-  return ns < 1e6 ? number_text(ns * 1e-3) + " us" : number_text(ns * 1e-6) + " ms";
 }
 
 // Colors by class, in a light and a dark scheme; text is readable on each.
@@ -133,7 +129,7 @@ class Drawing {
     std::string text =
         fmt::format("{:.1f} %, {} samples, {}", share(node) * 100, node.samples, name_of(node.of));
     if (graph_.step_ns > 0)
-      text += fmt::format(", {} a step", time_text(share(node) * graph_.step_ns));
+      text += fmt::format(", {} a step", time_text(share(node) * graph_.step_ns * 1e-9));
     return text;
   }
 
@@ -212,7 +208,7 @@ std::string flame_svg(const HostProfile& profile, const FlameGraph& graph) {
   Drawing drawing(root, graph);
   drawing.draw(root, 0, 0);
   std::string note = fmt::format("{} samples of the host thread", root.samples);
-  if (graph.step_ns > 0) note += fmt::format(", {} a step", time_text(graph.step_ns));
+  if (graph.step_ns > 0) note += fmt::format(", {} a step", time_text(graph.step_ns * 1e-9));
   std::string described = note + ". ";
   for (const ClassShare& each : shares)
     described += fmt::format("{}: {:.1f} %. ", description_of(each.of), each.share * 100);

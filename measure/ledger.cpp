@@ -35,11 +35,6 @@ constexpr const char* kTransparent[] = {
     "libc.",      "libc-",    "libm.", "libm-",  "libmvec", "libstdc++", "libgcc_s",
     "libpthread", "ld-linux", "ld.so", "[vdso]", "libfmt",  "linux-vdso"};
 
-template <class Names>
-bool starts_with_any(const std::string& module, const Names& names) {
-  return std::ranges::any_of(names, [&](const char* each) { return module.starts_with(each); });
-}
-
 // Whether `name` is `known`, or inside of it.
 bool is_within(std::string_view name, std::string_view known) {
   return name.starts_with(known) &&

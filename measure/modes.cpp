@@ -14,12 +14,11 @@ namespace {
 // Times that differ by less count as equal.
 constexpr double kSame = 0.05;
 
-double seconds(const StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
 std::string microseconds(double seconds) { return number_text(seconds * 1e6); }
 
 }  // namespace
 
-double ComparedMode::error() const { return seconds(predicted) / measured.median - 1; }
+double ComparedMode::error() const { return predicted.seconds() / measured.median - 1; }
 
 bool is_faster(const Timing& step, const Timing& other) {
   return (1 + kSame) * step.median < other.median;
@@ -49,7 +48,7 @@ std::string verdict_on(std::span<const ComparedMode> modes) {
   }
   const std::string& advice = fastest.diagnosis.advice;
   return fmt::format("{}; {}, predicted to take {} us in place of {}, takes {} and is {}{}", start,
-                     fastest.name, microseconds(seconds(fastest.predicted)),
+                     fastest.name, microseconds(fastest.predicted.seconds()),
                      microseconds(first.measured.median), microseconds(fastest.measured.median),
                      regime_text(fastest.diagnosis), advice.empty() ? "" : "; " + advice);
 }

@@ -25,8 +25,6 @@ namespace {
 constexpr std::array kModes = {Mode::eager, Mode::graph, Mode::fused};
 constexpr int kLosses = 4;
 
-double seconds(const core::StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
-
 // A drawn model in training.
 class Trained {
  public:
@@ -73,7 +71,7 @@ std::unique_ptr<Trained> begin(const DrawnStep& drawn, const SweepOptions& optio
     if (i == 1) result.start = host_seconds() - start;
   }
   cost = trained->cost(options.device);
-  result.predicted = seconds(cost.predicted);
+  result.predicted = cost.predicted.seconds();
   result.kernels = cost.kernels;
   return trained;
 }
@@ -95,7 +93,7 @@ void run(const DrawnStep& drawn, const SweepOptions& options, SweptStep& swept) 
         options.device, [training = trainings.back().get()] { training->step(); }));
   }
   predict_from(trainings[1]->kernels(), options.device, costs[0]);
-  swept.modes[0].predicted = seconds(costs[0].predicted);
+  swept.modes[0].predicted = costs[0].predicted.seconds();
   const Sampling sampling = options.quick
                                 ? options.sampling()
                                 : Sampling{.samples = 30,

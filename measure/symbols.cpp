@@ -201,6 +201,11 @@ Frame LoadedCode::frame_at(std::uintptr_t address) {
   return frame;
 }
 
+std::string LoadedCode::path_of(std::uintptr_t address) const {
+  const Mapping* const mapping = mapping_of(address);
+  return mapping ? mapping->path : std::string();
+}
+
 std::vector<std::string> LoadedCode::functions_near(std::uintptr_t address) {
   std::vector<std::string> names;
   const Mapping* const mapping = mapping_of(address);

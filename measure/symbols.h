@@ -2,15 +2,22 @@
 // their ELF files. Nothing here runs in a signal handler.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <brrr/io/file_bytes.h>
 
 namespace brrr::measure {
+
+template <class Names>
+bool starts_with_any(std::string_view text, const Names& names) {
+  return std::ranges::any_of(names, [&](const auto& each) { return text.starts_with(each); });
+}
 
 // The functions of an ELF file of 64 bits, from .symtab, or from .dynsym where it is stripped.
 class ElfFunctions {
@@ -56,6 +63,7 @@ class LoadedCode {
   LoadedCode();
 
   Frame frame_at(std::uintptr_t address);
+  std::string path_of(std::uintptr_t address) const;  // of its module; empty: in none
   // The qualified names of all functions in the module that has the address.
   std::vector<std::string> functions_near(std::uintptr_t address);
   // Whether that module's file has a .symtab.

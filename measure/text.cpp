@@ -40,6 +40,7 @@ std::string place_text(Device device, const Machine& machine) {
 }
 
 std::string time_text(double seconds) {
+  if (seconds < 1e-6) return number_text(seconds * 1e9) + " ns";
   if (seconds < 1e-3) return number_text(seconds * 1e6) + " µs";
   return seconds < 1 ? number_text(seconds * 1e3) + " ms" : number_text(seconds) + " s";
 }

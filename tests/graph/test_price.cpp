@@ -29,9 +29,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-double seconds_of(const core::LaunchCost& kernel) {
-  return static_cast<double>(kernel.predicted.ps()) * 1e-12;
-}
+double seconds_of(const core::LaunchCost& kernel) { return kernel.predicted.seconds(); }
 
 // Losses of a training with dropout, whose kernels are timed before the third step or not at all.
 Lines losses_of(Mode mode, bool measured) {
@@ -81,7 +79,7 @@ TEST_CASE("price: a prediction is made of the times of kernels", "[price]") {
   // A million exponentials take a processor at least 50 us.
   CHECK(seconds_of(kernels[1]) > 50e-6);
   CHECK(seconds_of(kernels[1]) > 20 * seconds_of(kernels[0]));
-  const double after = static_cast<double>(step.report().entries[0].predicted.ps()) * 1e-12;
+  const double after = step.report().entries[0].predicted.seconds();
   CHECK(after >= seconds_of(kernels[0]) + seconds_of(kernels[1]));
   CHECK_THAT(step.explain(), Catch::Contains("predicted by times of its kernels: "));
 }
