@@ -213,6 +213,13 @@ CallSite CallSite::here() {
   return site;
 }
 
+CallSite CallSite::of(std::span<const std::uintptr_t> stack) {
+  CallSite site;
+  for (const std::uintptr_t address : stack.first(std::min<std::size_t>(stack.size(), kMost)))
+    site.frames_[site.n_++] = reinterpret_cast<const void*>(address + 1);
+  return site;
+}
+
 std::vector<std::string> describe(std::span<const CallSite> sites) {
   LocationCache& all = location_cache();
   const std::lock_guard lock(all.mutex);

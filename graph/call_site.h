@@ -1,6 +1,7 @@
 // The place of a call in the user's program: the innermost frame outside of brrr.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@ namespace brrr::graph {
 class CallSite {
  public:
   static CallSite here();
+  // The innermost frames of another stack, by addresses inside of their call instructions.
+  static CallSite of(std::span<const std::uintptr_t> stack);
   std::span<const void* const> frames() const { return {frames_, static_cast<std::size_t>(n_)}; }
 
  private:

@@ -1,5 +1,5 @@
-// Tells who measures a program which compiled steps it calls. Without a listener a call costs one
-// load.
+// Tells who measures a program which compiled steps it calls, and where an eager step ends. Without
+// a listener a call costs one load.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,8 @@ class ReplayListener {
   virtual void returned(CompiledStep& step, int entry) = 0;
   // Another step may have its address from now on.
   virtual void destroyed(CompiledStep&) {}
+  // An optimizer has updated parameters on this device, in no compiled step.
+  virtual void updated(const void* /*optimizer*/, Device) {}
 
  protected:
   ~ReplayListener() = default;  // a listener lives until the process ends: threads may be inside
@@ -26,6 +28,11 @@ inline constinit std::atomic<ReplayListener*> replay_listener{nullptr};  // null
 inline void tell_destroyed(CompiledStep& step) {
   if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
     listener->destroyed(step);
+}
+
+inline void tell_updated(const void* optimizer, Device device) {
+  if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
+    listener->updated(optimizer, device);
 }
 
 // A call of a compiled step.

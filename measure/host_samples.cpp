@@ -1,17 +1,11 @@
-// The handler allocates nothing and takes no lock: memory is made before, and unwinding finds its
-// tables through _dl_find_object, which glibc has since 2.35 and libgcc uses since GCC 12. The
-// timer runs once for each sample and starts again when the handler is done, so the handler's own
-// time is in no sample.
+// The handler allocates nothing and takes no lock: memory is made before. The timer runs once for
+// each sample and starts again when the handler is done, so the handler's own time is in no sample.
 #include "brrr/measure/host_samples.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
-#include <unwind.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "brrr/measure/unwind.h"
 #include "brrr/tensor/fail.h"
 
 #ifndef sigev_notify_thread_id
@@ -29,27 +24,13 @@
 namespace brrr::measure {
 namespace {
 
-constexpr std::size_t kMostFrames = 192;
 constexpr std::size_t kMostAddresses = 1 << 20;  // the total length of all stacks
-// An upper bound for the part of run()'s frame above its frame address.
-constexpr std::uintptr_t kFrameOfRun = 4096;
 constexpr double kMostOfPeriod = 0.03;  // the share of a period that interruptions may take
 
 std::int64_t now_ns() {
   timespec now;
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
-
-// The interrupted instruction; 0 on unsupported processors.
-std::uintptr_t interrupted_at([[maybe_unused]] void* context) {
-#if defined(__x86_64__)
-  return static_cast<std::uintptr_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
-#elif defined(__aarch64__)
-  return static_cast<ucontext_t*>(context)->uc_mcontext.pc;
-#else
-  return 0;
-#endif
 }
 
 // Restores the mask of the thread's signals, with SIGPROF blocked or not.
@@ -63,15 +44,6 @@ void block_sigprof(bool blocked, sigset_t* before = nullptr) {
 [[noreturn]] void fail_system(const char* call) {
   fail("[sample] {} failed: {}", call, std::strerror(errno));
 }
-
-// The stack that the unwinder walks, from the handler's frame on.
-struct Unwinding {
-  std::uintptr_t from = 0, bottom = 0;
-  std::uintptr_t* addresses = nullptr;
-  std::size_t count = 0, most = 0;
-  std::uintptr_t last = 0;  // stack address of the last frame; addresses increase
-  bool started = false, complete = false;
-};
 
 }  // namespace
 
@@ -90,10 +62,7 @@ struct HostSampler::State {
 
   timer_t timer = {};
   pid_t thread = 0;
-  struct sigaction handler_before = {}, fault_before = {};
-  Unwinding stack = {};
-  sigjmp_buf after_fault = {};
-  volatile sig_atomic_t unwinding = 0;
+  struct sigaction handler_before = {};
   sigset_t mask_before = {};
 
   void record(void* context);
@@ -106,27 +75,6 @@ namespace {
 
 std::atomic<HostSampler::State*> running{nullptr};
 
-// Called by the unwinder for each frame.
-_Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* argument) {
-  auto& unwinding = *static_cast<Unwinding*>(argument);
-  int before_instruction = 0;
-  const std::uintptr_t at = _Unwind_GetIPInfo(context, &before_instruction);
-  // Frames of the handler come first, then the interrupted one.
-  if (!unwinding.started && at != unwinding.from) return _URC_NO_REASON;
-  unwinding.started = true;
-  const std::uintptr_t place = _Unwind_GetCFA(context);
-  if (place > unwinding.bottom) {
-    unwinding.complete = place - unwinding.bottom < kFrameOfRun;
-    return _URC_END_OF_STACK;
-  }
-  if (unwinding.count == unwinding.most || at == 0 || place < unwinding.last)
-    return _URC_END_OF_STACK;
-  unwinding.last = place;
-  // A return address may be in the next function: the call is before it.
-  unwinding.addresses[unwinding.count++] = before_instruction ? at : at - 1;
-  return _URC_NO_REASON;
-}
-
 void on_signal(int, siginfo_t* info, void* context) {
   const int saved = errno;
   HostSampler::State* const state = running.load(std::memory_order_relaxed);
@@ -135,37 +83,17 @@ void on_signal(int, siginfo_t* info, void* context) {
   errno = saved;
 }
 
-// A fault in the unwinder jumps back to record(); any other is left to the previous handler.
-void on_fault(int signal, siginfo_t*, void*) {
-  HostSampler::State* const state = running.load(std::memory_order_relaxed);
-  if (state && state->unwinding && state->thread == static_cast<pid_t>(::syscall(SYS_gettid))) {
-    state->unwinding = 0;
-    siglongjmp(state->after_fault, 1);
-  }
-  // The instruction is executed again and faults again, now in the previous handler.
-  if (state) ::sigaction(signal, &state->fault_before, nullptr);
-}
-
 }  // namespace
 
 void HostSampler::State::record(void* context) {
   entered_ns = now_ns();
   const std::int64_t ns =
       std::max<std::int64_t>(carried_ns + entered_ns - started_ns - outside_ns, 0);
-  const std::size_t most = std::min(samples.addresses.size() - n_addresses, kMostFrames);
-  if (n_samples == samples.samples.size() || most < kMostFrames) {
+  if (n_samples == samples.samples.size() || samples.addresses.size() - n_addresses < kMostFrames) {
     ++samples.lost;
   } else {
-    stack = {.from = interrupted_at(context),
-             .bottom = bottom,
-             .addresses = samples.addresses.data() + n_addresses,
-             .most = most};
-    if (sigsetjmp(after_fault, 0) == 0) {
-      unwinding = 1;
-      _Unwind_Backtrace(visit_frame, &stack);
-      unwinding = 0;
-    }
-    if (stack.count == 0) stack.addresses[stack.count++] = stack.from;
+    const Unwound stack =
+        unwind(context, std::span(samples.addresses).subspan(n_addresses, kMostFrames), bottom);
     samples.samples[n_samples++] = {ns, static_cast<std::uint32_t>(n_addresses),
                                     static_cast<std::uint32_t>(n_addresses + stack.count),
                                     stack.complete};
@@ -188,15 +116,6 @@ std::int64_t HostSampler::State::next_period() {
   const double factor = 0.5 + multiple - std::floor(multiple);
   return static_cast<std::int64_t>(sampling.period_seconds * 1e9 * factor);
 }
-
-namespace {
-
-void restore_handlers(const HostSampler::State& state) {
-  ::sigaction(SIGPROF, &state.handler_before, nullptr);
-  ::sigaction(SIGSEGV, &state.fault_before, nullptr);
-}
-
-}  // namespace
 
 // Interrupts an empty loop. `sampler` is the one of this state.
 void HostSampler::State::measure_interruption(HostSampler& sampler) {
@@ -231,20 +150,13 @@ void HostSampler::State::measure_interruption(HostSampler& sampler) {
 HostSampler::HostSampler(const HostSampling& sampling) {
   if (!(sampling.period_seconds >= 20e-6 && sampling.period_seconds <= 1))
     fail("[sample] expected a period from 20 us to 1 s, got {} s", sampling.period_seconds);
-#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
-  fail("[sample] expected Linux on x86-64 or AArch64: other systems' stacks are not known here");
-#endif
-  if (!::dlsym(RTLD_DEFAULT, "_dl_find_object"))
-    fail("[sample] expected glibc 2.35 or newer, whose stacks a signal handler can unwind");
+  prepare_unwinding();
   state_ = std::make_unique<State>();
   State& state = *state_;
   state.sampling = sampling;
   state.samples.samples.resize(sampling.most_samples);
   state.samples.addresses.resize(kMostAddresses);
   state.thread = static_cast<pid_t>(::syscall(SYS_gettid));
-  // The first unwinding of a process loads and allocates.
-  Unwinding first;
-  _Unwind_Backtrace(visit_frame, &first);
 
   State* none = nullptr;
   if (!running.compare_exchange_strong(none, &state))
@@ -255,9 +167,6 @@ HostSampler::HostSampler(const HostSampling& sampling) {
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGPROF, &action, &state.handler_before);
-  action.sa_sigaction = on_fault;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
-  ::sigaction(SIGSEGV, &action, &state.fault_before);
   sigevent event = {};
   event.sigev_notify = SIGEV_THREAD_ID;
   event.sigev_signo = SIGPROF;
@@ -265,7 +174,7 @@ HostSampler::HostSampler(const HostSampling& sampling) {
   event.sigev_notify_thread_id = state.thread;
   if (::timer_create(CLOCK_MONOTONIC, &event, &state.timer) != 0) {
     const int problem = errno;
-    restore_handlers(state);
+    ::sigaction(SIGPROF, &state.handler_before, nullptr);
     ::pthread_sigmask(SIG_SETMASK, &state.mask_before, nullptr);
     running = nullptr;
     errno = problem;
@@ -277,7 +186,7 @@ HostSampler::HostSampler(const HostSampling& sampling) {
 HostSampler::~HostSampler() {
   State& state = *state_;
   ::timer_delete(state.timer);
-  restore_handlers(state);
+  ::sigaction(SIGPROF, &state.handler_before, nullptr);
   running = nullptr;
   // Restores the signal mask only on the sampled thread, whose mask it is.
   if (state.thread == static_cast<pid_t>(::syscall(SYS_gettid)))

@@ -24,6 +24,7 @@ struct HostSample {
   std::uint32_t begin = 0;  // its stack in HostSamples::addresses, innermost frame first
   std::uint32_t end = 0;
   bool complete = false;  // the unwinder reached the code that runs the sampled work
+  bool waits = false;     // in a system call; its stack was searched: frames may be missing or old
 };
 
 struct HostSamples {

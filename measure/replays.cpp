@@ -41,6 +41,10 @@ class Hub final : public core::ReplayListener {
     const std::shared_lock lock(mutex_);
     for (core::ReplayListener* each : listeners_) each->destroyed(step);
   }
+  void updated(const void* optimizer, Device device) override {
+    const std::shared_lock lock(mutex_);
+    for (core::ReplayListener* each : listeners_) each->updated(optimizer, device);
+  }
 
  private:
   std::shared_mutex mutex_;

@@ -1,7 +1,11 @@
 #include "brrr/measure/step_cost.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "brrr/dispatch/dispatch.h"
@@ -11,6 +15,7 @@
 #include "brrr/measure/kernel_clock.h"
 #include "brrr/measure/replays.h"
 #include "brrr/tensor/allocator.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::measure {
 namespace {
@@ -44,6 +49,11 @@ class Adding : public Observer, public core::ReplayListener {
     ++calls_.kernels;
     calls_.products += work.product_flops > 0;
     works_.push_back(work);
+    std::string result;
+    if (!outputs.empty() && outputs[0].defined())
+      result =
+          fmt::format("{}{}", name_of(outputs[0].dtype()), brrr::to_string(outputs[0].shape()));
+    names_.emplace_back(op_info(call.op).name, std::move(result));
   }
   void called(core::CompiledStep&) override {
     const std::lock_guard lock(mutex_);
@@ -51,12 +61,14 @@ class Adding : public Observer, public core::ReplayListener {
   }
   void returned(core::CompiledStep& step, int entry) override {
     const std::lock_guard lock(mutex_);
+    if (before_.empty()) return;  // it was called before
     const auto [calls, works] = before_.back();
     before_.pop_back();
     if (entry < 0) return;  // its calls are eager ones
     entries_.push_back({&step, entry});
     calls_ = calls;
     works_.resize(works);
+    names_.resize(works);
   }
 
   // The calls outside of replays.
@@ -80,6 +92,21 @@ class Adding : public Observer, public core::ReplayListener {
     cost.predicted = cost.predicted_at_timed_speed;
   }
 
+  std::vector<LaunchCost> launches() const {
+    const graph::Ceilings ceilings = ceilings_->for_kernels_over(memory_stats(device_).peak);
+    std::vector<LaunchCost> launches;
+    for (std::size_t i = 0; i < works_.size(); ++i) {
+      const graph::Work& work = works_[i];
+      LaunchCost& each = launches.emplace_back();
+      std::tie(each.name, each.result) = names_[i];
+      each.phase = "";
+      each.bytes = work.bytes;
+      each.flops = work.flops;
+      each.predicted = each.by_ceilings = graph::time_of(work, ceilings, 0);
+    }
+    return launches;
+  }
+
   // Runs the probe of the host's speed.
   double host_slowdown() const { return measure::host_slowdown(device_, *ceilings_); }
 
@@ -90,23 +117,16 @@ class Adding : public Observer, public core::ReplayListener {
   std::shared_ptr<const graph::Ceilings> ceilings_;
   EagerCalls calls_;
   std::vector<graph::Work> works_;
+  std::vector<std::pair<std::string, std::string>> names_;  // of them: op, result
   std::vector<std::pair<EagerCalls, std::size_t>> before_;  // of compiled steps that are called
   std::vector<ReplayedEntry> entries_;
   std::mutex mutex_;
 };
 
-// Runs `work`; returns the number of tape nodes that its backward passes run.
-std::int64_t recorded_calls(Device device, const std::function<void()>& work) {
-  HostRecorder& recorder = HostRecorder::instance();
-  recorder.start(device, nullptr);
-  try {
-    work();
-  } catch (...) {
-    recorder.stop();
-    throw;
-  }
+// The tape nodes that backward passes run.
+std::int64_t recorded_calls(const HostRecord& record) {
   std::int64_t nodes = 0, end_of_pass = 0;
-  for (const HostSpan& span : recorder.stop().spans) {
+  for (const HostSpan& span : record.spans) {
     if (span.work != HostWork::backward) continue;
     if (span.start_ns < end_of_pass) {
       ++nodes;
@@ -168,33 +188,72 @@ StepCost cost_of_entry(const CompiledEntry& entry, std::span<const LaunchCost> l
   return cost;
 }
 
-StepCost cost_of_step(Device device, const std::function<void()>& step) {
+struct RunningCost::State {
+  explicit State(Device on) : device(on), adding(on), host_slowdown(adding.host_slowdown()) {}
+
+  Device device;
+  Adding adding;
+  double host_slowdown;
+  std::optional<Observing> observing;
+  bool recording = false;
+  std::int64_t recorded = 0;
+};
+
+RunningCost::RunningCost(Device device) : state_(std::make_unique<State>(device)) {}
+RunningCost::~RunningCost() { end(); }
+
+void RunningCost::begin() {
+  State& state = *state_;
+  try {
+    HostRecorder::instance().start(state.device, nullptr);
+    state.recording = true;
+  } catch (const Error&) {
+    // Another recording.
+  }
+  state.observing.emplace(state.adding);
+}
+
+void RunningCost::end() {
+  State& state = *state_;
+  state.observing.reset();
+  if (std::exchange(state.recording, false))
+    state.recorded = recorded_calls(HostRecorder::instance().stop());
+}
+
+core::ReplayListener& RunningCost::listener() { return state_->adding; }
+
+StepCost RunningCost::cost(std::optional<CudaLaunches> launches) const {
+  const State& state = *state_;
   StepCost cost;
-  Adding adding(device);
-  const auto observed = [&] {
-    const Observing observing(adding);
-    const ListeningToReplays listening(adding);
-    step();
-  };
-  cost.host_slowdown = adding.host_slowdown();
-  reset_peak_memory(device);
-  std::optional<CudaLaunches> launches;
-  const std::int64_t recorded = recorded_calls(device, [&] {
-    if (device.is_cpu()) return observed();
-    launches = cuda_launches(observed);
-  });
-  cost.eager = adding.calls();
-  cost.eager.recorded = recorded;
+  cost.host_slowdown = state.host_slowdown;
+  cost.eager = state.adding.calls();
+  cost.eager.recorded = state.recorded;
   cost.kernels = cost.eager.kernels;
   // A replay launches copies as well; calls beside it are counted by what they compute.
-  if (launches && !adding.replays()) {
+  if (launches && !state.adding.replays()) {
     cost.kernels = launches->all;
     cost.eager.library = launches->library;
   }
-  cost.peak_bytes = memory_stats(device).peak;
-  cost += adding.sum;
-  adding.predict(cost.peak_bytes, cost);
+  cost.peak_bytes = memory_stats(state.device).peak;
+  cost += state.adding.sum;
+  state.adding.predict(cost.peak_bytes, cost);
   return cost;
+}
+
+std::vector<LaunchCost> RunningCost::calls() const { return state_->adding.launches(); }
+
+StepCost cost_of_step(Device device, const std::function<void()>& step) {
+  RunningCost running(device);
+  reset_peak_memory(device);
+  const auto work = [&] {
+    const ListeningToReplays listening(running.listener());
+    running.begin();
+    step();
+    running.end();
+  };
+  if (device.is_cuda()) return running.cost(cuda_launches(work));
+  work();
+  return running.cost();
 }
 
 Timing share_in_kernels(const std::function<void()>& step, long calls, int samples) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <brrr/dispatch/cost.h>
 #include <brrr/graph/ceilings.h>
 #include <brrr/graph/compile.h>
+#include <brrr/graph/replay_listener.h>
 #include <brrr/measure/eager_calls.h>
 #include <brrr/measure/timing.h>
 #include <brrr/tensor/device.h>
@@ -46,9 +48,36 @@ struct StepCost : core::Cost {
 // The mode of what the step replays; eager, if it replays nothing.
 Mode mode_of(const StepCost& cost);
 
+// CUDA calls that launch a kernel, and those of them that are calls of cuBLASLt.
+struct CudaLaunches {
+  std::int64_t all = 0, library = 0;
+};
+
 // Runs the step once. What it replays is costed by the entries of its compiled steps, all else call
 // by call.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
+
+// The same of what a program calls between `begin` and `end`, on any thread. Backward passes are
+// not counted during another recording.
+class RunningCost {
+ public:
+  explicit RunningCost(Device device);  // probes the speed of the host
+  ~RunningCost();
+  RunningCost(const RunningCost&) = delete;
+  RunningCost& operator=(const RunningCost&) = delete;
+
+  void begin();
+  void end();
+  core::ReplayListener& listener();
+  // `launches`: on CUDA, if they were counted.
+  StepCost cost(std::optional<CudaLaunches> launches = {}) const;
+  // The calls with a kernel outside of replays, in their order, without module and phase.
+  std::vector<core::LaunchCost> calls() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // The cost of a replay, without running it.
 StepCost cost_of_entry(const CompiledEntry& entry, std::span<const core::LaunchCost> launches);
@@ -63,10 +92,7 @@ void predict_from(std::span<const core::LaunchCost> kernels, Device device, Step
 // kernel. Each sample runs `calls` steps with that clock, and as many without it.
 Timing share_in_kernels(const std::function<void()>& step, long calls, int samples);
 
-// CUDA calls that launch a kernel while `work` runs, and those of them that are calls of cuBLASLt.
-struct CudaLaunches {
-  std::int64_t all = 0, library = 0;
-};
+// Counts them while `work` runs.
 CudaLaunches cuda_launches(const std::function<void()>& work);
 
 }  // namespace brrr::measure

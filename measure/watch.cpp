@@ -19,6 +19,7 @@
 #include "brrr/measure/kernel_clock.h"
 #include "brrr/measure/replays.h"
 #include "brrr/measure/report_file.h"
+#include "brrr/measure/watch_eager.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
@@ -27,46 +28,10 @@
 namespace brrr::measure {
 namespace {
 
-// Replays before a step is looked at: the second one is captured.
-constexpr std::int64_t kWarm = 3;
-// Replays whose kernels are timed.
-constexpr std::int64_t kFirstTimed = 8, kTimed = 24;
-
-// The most recent samples.
-class Recent {
- public:
-  void add(double seconds) {
-    sum_ += seconds;
-    ++count_;
-    constexpr std::size_t kMost = 4096;
-    if (samples_.size() < kMost) {
-      samples_.push_back(seconds);
-    } else {
-      samples_[next_++ % kMost] = seconds;
-    }
-  }
-  // Where the host runs ahead of a device, most intervals are short and few wait: their mean is
-  // what a call takes.
-  Timing timing(bool runs_ahead) const {
-    if (samples_.empty()) return {};
-    Timing timing = summarize(samples_);
-    if (runs_ahead) {
-      timing.median = timing.least = timing.most = sum_ / static_cast<double>(count_);
-      timing.spread = 0;
-    }
-    return timing;
-  }
-
- private:
-  std::vector<double> samples_;
-  std::size_t next_ = 0;
-  double sum_ = 0;
-  std::int64_t count_ = 0;
-};
-
-// Of a thread: when the last call of a compiled step returned, and the calls that it is in.
+// Of a thread: when the last call of a compiled step returned, and the last update ended, and the
+// calls that it is in.
 struct Thread {
-  double returned = 0;
+  double returned = 0, updated = 0;
   std::vector<double> called;
 };
 
@@ -103,9 +68,12 @@ class Watch::State final : public core::ReplayListener {
  public:
   void called(core::CompiledStep& step) override {
     const std::lock_guard lock(mutex_);
-    Thread& thread = threads_[std::this_thread::get_id()];
+    Thread& thread = this_thread();
     if (thread.called.empty()) {
-      Entry* const entry = last_of(step);
+      Entry* const entry = of(step).last;
+      if (&thread == eager_thread_) eager_.interrupted();
+      const SampleRange samples = end_interval(thread);
+      if (entry && samples.first < samples.second) entry->samples.push_back(samples);
       if (entry && entry->is_timed_now()) begin(*entry);
     }
     thread.called.push_back(host_seconds());
@@ -114,34 +82,53 @@ class Watch::State final : public core::ReplayListener {
   void returned(core::CompiledStep& step, int index) override {
     const double now = host_seconds();
     const std::lock_guard lock(mutex_);
-    Thread& thread = threads_[std::this_thread::get_id()];
+    Thread& thread = this_thread();
     if (thread.called.empty()) return;  // it was called before the watch began
     const double called = thread.called.back();
     thread.called.pop_back();
     if (!thread.called.empty()) return;  // a part of another step's call
-    if (Entry* const timed = last_of(step)) end(*timed, index);
+    Step& of_step = of(step);
+    if (of_step.last) end(*of_step.last, index);
     if (index < 0) {
-      ++eager_calls_[&step];
+      ++of_step.eager_calls;
     } else {
-      last_[&step] = index;
-      add(entry_of(step, index), step, index, called, now, thread.returned);
+      of_step.last = &of_step.entry(index);
+      add(*of_step.last, step, index, called, now, thread.returned);
+      if (of_step.last->step.calls == kWarmCalls && !sampler_) sample(thread);
     }
+    if (is_sampled(thread)) sampler_->begin();
     thread.returned = host_seconds();
   }
 
   void destroyed(core::CompiledStep& step) override {
     const std::lock_guard lock(mutex_);
-    for (auto at = entries_.begin(); at != entries_.end();) {
-      if (at->first.first != &step) {
-        ++at;
-        continue;
-      }
-      at->second->step.eager_calls = eager_calls_[&step];
-      finished_.push_back(std::move(at->second));
-      at = entries_.erase(at);
+    const auto at = steps_.find(&step);
+    if (at == steps_.end()) return;
+    for (std::unique_ptr<Entry>& entry : at->second.entries) {
+      if (!entry) continue;
+      entry->step.eager_calls = at->second.eager_calls;
+      finished_.push_back(std::move(entry));
     }
-    last_.erase(&step);
-    eager_calls_.erase(&step);
+    steps_.erase(at);
+    recent_step_ = {};
+  }
+
+  void updated(const void* optimizer, Device device) override {
+    const double now = host_seconds();
+    const std::lock_guard lock(mutex_);
+    Thread& thread = this_thread();
+    if (!thread.called.empty()) return;  // within a compiled step's call that runs eagerly
+    if (!eager_thread_) eager_thread_ = &thread;
+    if (&thread != eager_thread_) return;
+    const SampleRange samples = end_interval(thread);
+    if (thread.updated > thread.returned) {
+      const EagerSteps::Entry& entry =
+          eager_.ended(optimizer, device, now - thread.updated, samples);
+      if (entry.step.calls == kWarmCalls && !sampler_) sample(thread);
+      if (entry.cost && after_first_look) std::exchange(after_first_look, nullptr)();
+    }
+    if (is_sampled(thread)) sampler_->begin();
+    thread.updated = host_seconds();
   }
 
   std::vector<WatchedStep> steps();
@@ -155,22 +142,52 @@ class Watch::State final : public core::ReplayListener {
     std::vector<double> in_kernels;
     std::optional<DeviceTimes> device_times;
     std::optional<core::Observing> observing;
+    std::vector<SampleRange> samples;
     double before = 0;  // of the clock
     bool timing = false;
 
     bool is_timed_now() const {
-      return step.entry && step.calls >= kFirstTimed && step.calls < kFirstTimed + kTimed;
+      return step.entry && step.calls >= kFirstTimedCall &&
+             step.calls < kFirstTimedCall + kTimedCalls;
     }
   };
 
-  Entry& entry_of(core::CompiledStep& step, int index) {
-    std::unique_ptr<Entry>& entry = entries_[{&step, index}];
-    if (!entry) entry = std::make_unique<Entry>();
-    return *entry;
+  // A compiled step.
+  struct Step {
+    std::vector<std::unique_ptr<Entry>> entries;  // by index; null: none was replayed
+    Entry* last = nullptr;                        // that was replayed
+    std::int64_t eager_calls = 0;
+
+    Entry& entry(int index) {
+      const auto at = static_cast<std::size_t>(index);
+      if (entries.size() <= at) entries.resize(at + 1);
+      if (!entries[at]) entries[at] = std::make_unique<Entry>();
+      return *entries[at];
+    }
+  };
+
+  // Most calls are of the step, and on the thread, of the call before.
+  Step& of(core::CompiledStep& step) {
+    if (recent_step_.first != &step) recent_step_ = {&step, &steps_[&step]};
+    return *recent_step_.second;
   }
-  Entry* last_of(core::CompiledStep& step) {
-    const auto index = last_.find(&step);
-    return index == last_.end() ? nullptr : &entry_of(step, index->second);
+  Thread& this_thread() {
+    const std::thread::id id = std::this_thread::get_id();
+    if (!recent_thread_.second || recent_thread_.first != id) recent_thread_ = {id, &threads_[id]};
+    return *recent_thread_.second;
+  }
+
+  // The thread whose step is the first to be known samples what it does between calls.
+  void sample(Thread& thread) {
+    sampler_.emplace();
+    sampled_ = &thread;
+  }
+  bool is_sampled(const Thread& thread) const { return sampled_ == &thread; }
+  // Of the interval that ends now.
+  SampleRange end_interval(const Thread& thread) {
+    if (!is_sampled(thread)) return {};
+    const std::size_t before = std::exchange(n_samples_, sampler_->end());
+    return {before, n_samples_};
   }
 
   void begin(Entry& entry) {
@@ -197,8 +214,8 @@ class Watch::State final : public core::ReplayListener {
   // A call of the entry that took from `called` to `now`.
   void add(Entry& entry, core::CompiledStep& step, int index, double called, double now,
            double returned) {
-    const bool disturbed = entry.is_timed_now() || entry.step.calls < kWarm;
-    if (++entry.step.calls == kWarm) look_at(entry, step, index);
+    const bool disturbed = entry.is_timed_now() || entry.step.calls < kWarmCalls;
+    if (++entry.step.calls == kWarmCalls) look_at(entry, step, index);
     if (!disturbed) {
       entry.calls.add(now - called);
       if (returned > 0) entry.outside.add(called - returned);
@@ -212,21 +229,41 @@ class Watch::State final : public core::ReplayListener {
     entry.step.name = report.name;
     entry.step.entry = report.entries.at(static_cast<std::size_t>(index));
     entry.step.launches = step.launches(index);
+    entry.step.device = entry.step.entry->device;
+    entry.step.predicted = entry.step.entry->predicted;
     entry.step.peak_bytes = memory_stats(entry.step.entry->device).peak;
     if (after_first_look) std::exchange(after_first_look, nullptr)();
   }
 
+  void add_code(WatchedStep& step, const std::vector<SampleRange>& ranges) const;
   void judge_call(Entry& entry) const;
   void add_to(std::vector<WatchedStep>& steps, Entry& entry) const;
 
   std::mutex mutex_;
   std::map<std::thread::id, Thread> threads_;
-  std::map<std::pair<core::CompiledStep*, int>, std::unique_ptr<Entry>> entries_;
+  std::map<core::CompiledStep*, Step> steps_;
+  std::pair<std::thread::id, Thread*> recent_thread_ = {};
+  std::pair<core::CompiledStep*, Step*> recent_step_ = {};
   std::vector<std::unique_ptr<Entry>> finished_;  // of steps that are destroyed
-  std::map<core::CompiledStep*, int> last_;
-  std::map<core::CompiledStep*, std::int64_t> eager_calls_;
-  ListeningToReplays listening_{*this};  // the last: it listens when all is there
+  std::optional<ThreadSampler> sampler_;
+  const Thread* sampled_ = nullptr;
+  EagerSteps eager_;
+  const Thread* eager_thread_ = nullptr;  // the first that makes eager steps
+  std::size_t n_samples_ = 0;             // of finished intervals
+  ListeningToReplays listening_{*this};   // the last: it listens when all is there
 };
+
+void Watch::State::add_code(WatchedStep& step, const std::vector<SampleRange>& ranges) const {
+  if (!sampler_) return;
+  const HostSamples all = sampler_->samples();
+  std::vector<HostSample> own;
+  for (const auto& [from, to] : ranges) {
+    own.insert(own.end(), all.samples.begin() + static_cast<std::ptrdiff_t>(from),
+               all.samples.begin() + static_cast<std::ptrdiff_t>(to));
+  }
+  step.code = code_lines(all, own);
+  step.why_no_code = sampler_->problem();
+}
 
 // On the CPU the call is judged; on CUDA the time between calls, since the device works on.
 void Watch::State::judge_call(Entry& entry) const {
@@ -253,6 +290,7 @@ void Watch::State::add_to(std::vector<WatchedStep>& steps, Entry& entry) const {
   entry.step.period = entry.periods.timing(runs_ahead);
   entry.step.in_call = entry.calls.timing(runs_ahead);
   entry.step.outside = entry.outside.timing(runs_ahead);
+  add_code(entry.step, entry.samples);
   judge_call(entry);
   steps.push_back(entry.step);
 }
@@ -260,11 +298,20 @@ void Watch::State::add_to(std::vector<WatchedStep>& steps, Entry& entry) const {
 std::vector<WatchedStep> Watch::State::steps() {
   const std::lock_guard lock(mutex_);
   std::vector<WatchedStep> steps;
-  for (const auto& [key, entry] : entries_) {
-    entry->step.eager_calls = eager_calls_[key.first];
-    add_to(steps, *entry);
+  for (const auto& [key, step] : steps_) {
+    for (const std::unique_ptr<Entry>& entry : step.entries) {
+      if (!entry) continue;
+      entry->step.eager_calls = step.eager_calls;
+      add_to(steps, *entry);
+    }
   }
   for (const auto& entry : finished_) add_to(steps, *entry);
+  for (auto& [optimizer, entry] : eager_.entries()) {
+    if (!entry.cost) continue;
+    add_code(entry.step, entry.samples);
+    entry.judge();
+    steps.push_back(entry.step);
+  }
   std::ranges::stable_sort(steps, std::ranges::greater(), [](const WatchedStep& each) {
     return static_cast<double>(each.calls) * each.period.median;
   });
@@ -276,10 +323,15 @@ Watch::~Watch() = default;
 std::vector<WatchedStep> Watch::steps() const { return state_->steps(); }
 
 double WatchedStep::outside_share() const {
+  if (!entry) {
+    double own = 0;
+    for (const CodeLine& line : code) own += line.calls_brrr ? 0 : line.share;
+    return own;
+  }
   if (!(period.median > 0)) return 0;
-  const double device =
-      diagnosis && diagnosis->device_time && entry->device.is_cuda() ? *diagnosis->device_time : 0;
-  return std::clamp(std::min(outside.median, period.median - device) / period.median, 0.0, 1.0);
+  const double of_device =
+      diagnosis && diagnosis->device_time && device.is_cuda() ? *diagnosis->device_time : 0;
+  return std::clamp(std::min(outside.median, period.median - of_device) / period.median, 0.0, 1.0);
 }
 
 // --- BRRR_REPORT ---

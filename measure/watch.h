@@ -1,8 +1,9 @@
-// Watches the compiled steps of a program, in which no line is changed for it:
+// Watches the steps of a program, in which no line is changed for it: its compiled ones, and eager
+// ones, which end where an optimizer updates parameters:
 //
 //   BRRR_REPORT=out.html ./my_program      # or out.json, or - for text on stdout
 //
-// The report is written when the program ends: for each compiled step how often it was called, what
+// The report is written when the program ends: for each step how often it was called, what
 // the time between two calls goes to (the program's own code, the call, its kernels), the regime,
 // the memory, and the kernels by predicted time. Steps are timed as the program calls them: none is
 // called for the report.
@@ -17,24 +18,33 @@
 #include <brrr/measure/diagnose.h>
 #include <brrr/measure/html_report.h>
 #include <brrr/measure/machine.h>
+#include <brrr/measure/thread_sampler.h>
 
 namespace brrr::measure {
 
-// What was seen of a compiled step.
+// What was seen of a compiled step, or of an eager one.
 struct WatchedStep {
   std::string name;
-  std::int64_t calls = 0, eager_calls = 0;  // eager: that could not be replayed
-  std::optional<CompiledEntry> entry = {};  // none: it was not replayed often enough
-  std::vector<core::LaunchCost> launches = {};
+  Device device = {};
+  std::int64_t calls = 0, eager_calls = 0;      // eager: calls of a compiled step without a replay
+  std::optional<CompiledEntry> entry = {};      // of a compiled step
+  std::vector<core::LaunchCost> launches = {};  // of an eager step its calls with a kernel
+  core::StepTime predicted = {};
   // From a call to the next one of this step; in the call; in the program's own code before it,
   // from the end of the last call of a compiled step. On CUDA, where the host runs ahead, means.
+  // Of an eager step: from the update before it to its own; the rest of it is one call.
   Timing period = {}, in_call = {}, outside = {};
   std::optional<Diagnosis> diagnosis = {};  // of the call; on CUDA, of the period
   std::int64_t peak_bytes = 0;              // of all live tensors, until the step was looked at
+  // Where the program's own code is before a call, or in an eager step, sampled; empty where there
+  // is no time in it.
+  std::vector<CodeLine> code = {};
+  std::string why_no_code = {};  // the reason, where it could not be sampled
 
   // The share of the period that the program's own code takes. On CUDA, of what the device does
-  // not work in.
+  // not work in; of an eager step, by its samples.
   double outside_share() const;
+  Mode mode() const { return entry ? entry->mode : Mode::eager; }
 };
 
 // The steps that were called at least twice, those with the most time first.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "brrr/measure/json_parts.h"
 #include "brrr/measure/report_file.h"
@@ -14,11 +15,8 @@ namespace brrr::measure {
 namespace {
 
 constexpr const char* kNothing =
-    "no compiled step was called often enough to look at: brrr::compile makes one\n";
-
-double predicted(const core::LaunchCost& launch) {
-  return static_cast<double>(launch.predicted.ps()) * 1e-12;
-}
+    "no step was called often enough to look at: compiled ones are, which brrr::compile makes, and "
+    "eager ones that end with Optimizer::step\n";
 
 // Equal launches together, those with the most predicted time first.
 struct Kernel {
@@ -35,65 +33,106 @@ std::vector<Kernel> kernels_of(const WatchedStep& step) {
     });
     Kernel& kernel = equal != kernels.end() ? *equal : kernels.emplace_back(Kernel{&launch});
     ++kernel.launches;
-    kernel.seconds += predicted(launch);
+    kernel.seconds += launch.predicted.seconds();
   }
   std::ranges::stable_sort(kernels, std::ranges::greater(), &Kernel::seconds);
   return kernels;
 }
 
 std::string calls_text(const WatchedStep& step) {
+  if (!step.entry) return counted(step.calls, "step") + ", eager, to an update by an optimizer";
   const std::string eager =
       step.eager_calls > 0 ? ", " + counted(step.eager_calls, "eager call") : "";
-  return fmt::format("{}{}, {}, {}", counted(step.calls, "replay"), eager,
-                     name_of(step.entry->mode),
+  return fmt::format("{}{}, {}, {}", counted(step.calls, "replay"), eager, name_of(step.mode()),
                      step.entry->signature == "()" ? "no arguments" : step.entry->signature);
 }
 
 // What the time from one call to the next goes to.
 std::string time_line(const WatchedStep& step) {
   if (!(step.period.median > 0)) return "called too seldom to time";
-  return fmt::format("a call every {}: {} your code between calls, {} in the call",
+  if (!step.entry && step.code.empty())
+    return fmt::format("a step every {}", time_text(step.period.median));
+  return fmt::format("a {} every {}: {} your code{}, {} in {}", step.entry ? "call" : "step",
                      time_text(step.period.median), percent_text(step.outside_share()),
-                     time_text(step.in_call.median));
+                     step.entry ? " between calls" : "", time_text(step.in_call.median),
+                     step.entry ? "the call" : "brrr");
+}
+
+// A line's share of the time from one call to the next. Samples of an eager step are of all of it.
+double share_of(const CodeLine& line, const WatchedStep& step) {
+  return line.share * (step.entry ? step.outside_share() : 1);
+}
+std::string text_of(const CodeLine& line) {
+  const char* const what = line.waits ? "waiting at " : line.calls_brrr ? "in brrr from " : "";
+  return what + line.place;
+}
+
+// Where the program's own code is, if it takes time worth a line.
+std::string code_line(const WatchedStep& step) {
+  constexpr std::size_t kLines = 3;
+  constexpr double kWorth = 0.02;
+  if (!step.why_no_code.empty()) return "not sampled: " + step.why_no_code;
+  std::string text;
+  for (const CodeLine& line : std::span(step.code).first(std::min(kLines, step.code.size()))) {
+    if (share_of(line, step) < kWorth) break;
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} {}", percent_text(share_of(line, step)), text_of(line));
+  }
+  return text;
 }
 
 std::string regime_line(const WatchedStep& step) {
-  if (!step.diagnosis) return "called too seldom to judge";
+  std::string own;
   if (step.outside_share() > 0.5)
-    return "bound by your code between calls; apart from it " + to_string(*step.diagnosis);
-  return to_string(*step.diagnosis);
+    own = step.entry ? "bound by your code between calls" : "bound by your code";
+  if (step.diagnosis) {
+    const std::string rest = to_string(*step.diagnosis);
+    return own.empty() ? rest : fmt::format("{}; apart from it {}", own, rest);
+  }
+  if (!own.empty()) return own;
+  return !step.entry && step.device.is_cuda()
+             ? "eager steps on CUDA are not judged as they run; measure::compare judges them"
+             : "called too seldom to judge";
 }
 
 std::string prediction_line(const WatchedStep& step) {
-  const CompiledEntry& entry = *step.entry;
-  const double seconds = static_cast<double>(entry.predicted.ps()) * 1e-12,
-               least = static_cast<double>(entry.roofline.bound.ps()) * 1e-12;
-  return fmt::format("{} predicted, {} at the {} ceilings; {}", time_text(seconds),
-                     time_text(least), entry.calibrated ? "measured" : "default",
-                     counted(static_cast<std::int64_t>(step.launches.size()), "kernel"));
+  const std::string kernels = counted(static_cast<std::int64_t>(step.launches.size()), "kernel");
+  const std::string time = time_text(step.predicted.seconds());
+  if (!step.entry) return fmt::format("{} in brrr; {}", time, kernels);
+  const double least = step.entry->roofline.bound.seconds();
+  return fmt::format("{} predicted, {} at the {} ceilings; {}", time, time_text(least),
+                     step.entry->calibrated ? "measured" : "default", kernels);
 }
 
 std::string memory_line(const WatchedStep& step) {
-  return fmt::format("{} planned for the step; all live tensors at most {}",
-                     bytes_text(step.entry->planned_bytes()), bytes_text(step.peak_bytes));
+  const std::string live = "all live tensors at most " + bytes_text(step.peak_bytes);
+  if (!step.entry) return live;
+  return fmt::format("{} planned for the step; {}", bytes_text(step.entry->planned_bytes()), live);
 }
 
 // What to do, in a sentence: what is derived, and not tried, says so.
 std::string advice_line(const WatchedStep& step) {
-  if (step.outside_share() > 0.5)
-    return "look at what your program does between calls, such as loading data or printing";
+  if (step.outside_share() > 0.5) {
+    const auto most = std::ranges::find(step.code, false, &CodeLine::calls_brrr);
+    if (most == step.code.end())
+      return "look at what your program does between calls, such as loading data or printing";
+    return fmt::format("look at {}, where {} of the time goes", most->place,
+                       percent_text(share_of(*most, step)));
+  }
   if (!step.diagnosis || step.diagnosis->advice.empty()) return {};
   return step.diagnosis->advice + " (derived, not tried)";
 }
 
 std::vector<std::pair<const char*, std::string>> lines_of(const WatchedStep& step) {
-  std::vector<std::pair<const char*, std::string>> lines = {{"called", calls_text(step)},
-                                                            {"time", time_line(step)},
-                                                            {"regime", regime_line(step)},
-                                                            {"predicted", prediction_line(step)},
-                                                            {"memory", memory_line(step)}};
-  if (const std::string advice = advice_line(step); !advice.empty())
-    lines.emplace_back("try", advice);
+  std::vector<std::pair<const char*, std::string>> lines = {
+      {"called", calls_text(step)},
+      {"time", time_line(step)},
+      {step.entry ? "your code" : "lines", code_line(step)},
+      {"regime", regime_line(step)},
+      {"predicted", prediction_line(step)},
+      {"memory", memory_line(step)},
+      {"try", advice_line(step)}};
+  std::erase_if(lines, [](const auto& each) { return each.second.empty(); });
   return lines;
 }
 
@@ -130,24 +169,33 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
       kernels.push_back({{"name", kernel.cost->name},
                          {"result", kernel.cost->result},
                          {"module", or_null(kernel.cost->module)},
-                         {"phase", kernel.cost->phase},
+                         {"phase", or_null(kernel.cost->phase)},
                          {"launches", kernel.launches},
                          {"flops", kernel.cost->flops},
                          {"bytes", kernel.cost->bytes},
                          {"predicted_us", kernel.seconds * 1e6}});
     }
+    Json code = Json::array();
+    for (const CodeLine& line : step.code) {
+      code.push_back({{"place", line.place},
+                      {"calls_brrr", line.calls_brrr},
+                      {"waits", line.waits},
+                      {"share", share_of(line, step)},
+                      {"samples", line.samples}});
+    }
     Json one = {{"name", step.name},
-                {"signature", step.entry->signature},
-                {"mode", name_of(step.entry->mode)},
-                {"device", to_string(step.entry->device)},
-                {"replays", step.calls},
+                {"signature", step.entry ? Json(step.entry->signature) : Json(nullptr)},
+                {"mode", name_of(step.mode())},
+                {"device", to_string(step.device)},
+                {"calls", step.calls},
                 {"eager_calls", step.eager_calls},
                 {"period", describe_timing(step.period)},
                 {"in_call", describe_timing(step.in_call)},
                 {"between_calls", describe_timing(step.outside)},
                 {"between_calls_share", step.outside_share()},
-                {"predicted_us", static_cast<double>(step.entry->predicted.ps()) * 1e-6},
-                {"planned_bytes", step.entry->planned_bytes()},
+                {"code", std::move(code)},
+                {"predicted_us", step.predicted.seconds() * 1e6},
+                {"planned_bytes", step.entry ? Json(step.entry->planned_bytes()) : Json(nullptr)},
                 {"peak_bytes", step.peak_bytes},
                 {"diagnosis", step.diagnosis ? describe(*step.diagnosis) : Json(nullptr)},
                 {"kernels", std::move(kernels)}};
@@ -158,7 +206,7 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
 
 Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
                  const std::string& command) {
-  const Device device = steps.empty() ? Device::cpu() : steps.front().entry->device;
+  const Device device = steps.empty() ? Device::cpu() : steps.front().device;
   Report report{.title = "What the program's steps do",
                 .facts = report_facts(machine, device, command)};
   if (steps.empty()) report.sections.push_back({.title = "Steps", .blocks = {Text{kNothing}}});
@@ -171,10 +219,23 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
                    .description = "Medians of the calls that the program made.",
                    .unit = "us",
                    .measures = {"measured"}};
-      plot.groups = {{"between calls", {step.outside.median * 1e6}},
-                     {"in the call", {step.in_call.median * 1e6}},
-                     {"predicted", {static_cast<double>(step.entry->predicted.ps()) * 1e-6}}};
+      plot.groups = {{step.entry ? "between calls" : "your code", {step.outside.median * 1e6}},
+                     {step.entry ? "in the call" : "in brrr", {step.in_call.median * 1e6}},
+                     {"predicted", {step.predicted.seconds() * 1e6}}};
       section.blocks.emplace_back(Figure{std::move(plot), time_line(step) + "."});
+    }
+    if (!step.code.empty()) {
+      Table code{step.entry ? "Your code between calls, by samples" : "Your code, by samples",
+                 {"line", "is", "share", "samples"},
+                 {}};
+      for (const CodeLine& line : step.code) {
+        code.rows.push_back({line.place,
+                             line.waits        ? "waiting"
+                             : line.calls_brrr ? "in brrr"
+                                               : "computing",
+                             percent_text(share_of(line, step)), std::to_string(line.samples)});
+      }
+      section.blocks.emplace_back(std::move(code));
     }
     Table table{
         "Kernels by predicted time", {"kernel", "result", "module", "phase", "launches", "us"}, {}};

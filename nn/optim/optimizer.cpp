@@ -9,6 +9,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/unread.h"
 #include "brrr/dispatch/tracing.h"
+#include "brrr/graph/replay_listener.h"
 #include "brrr/nn/live_modules.h"
 #include "brrr/nn/parameters.h"
 #include "brrr/ops/functions.h"
@@ -89,7 +90,8 @@ Optimizer::Optimizer(std::vector<Tensor> values, Transformation transformation, 
 }
 
 void Optimizer::step() {
-  if (TraceListener* const trace = thread_context.trace_listener) {
+  TraceListener* const trace = thread_context.trace_listener;
+  if (trace) {
     for (const auto& [name, tensor] : state_.named())
       trace->on_tensor_named(tensor, "optimizer." + name);
   }
@@ -108,6 +110,7 @@ void Optimizer::step() {
     gradients[i] = zeros_like(values_[i]);
   }
   transformation_.apply(std::move(gradients), state_, values_);
+  if (!trace) core::tell_updated(this, values_[0].device());
 }
 
 }  // namespace brrr::optim

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "brrr/measure/timing.h"
+#include "brrr/tensor/sanitizers.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/json_schema.h"
 #include "tests/harness/source_tree.h"
@@ -25,6 +28,16 @@ const WatchedStep* step_of(const std::vector<WatchedStep>& steps, const std::str
       return &each;
   }
   return nullptr;
+}
+
+[[gnu::noinline]] void prepare_batch() {
+  for (const double start = measure::host_seconds(); measure::host_seconds() - start < 2e-3;) {
+  }
+  asm volatile("");  // no tail call: the frame stays
+}
+[[gnu::noinline]] void wait_for_batch() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(6));
+  asm volatile("");
 }
 
 }  // namespace
@@ -66,6 +79,140 @@ TEST_CASE("a watch sees the calls of compiled steps, and what is between them", 
   CHECK_THAT(measure::to_text(steps),
              Contains("brrr: idle\n") && Contains("bound by your code between calls") &&
                  Contains("60 replays, graph, no arguments") && Contains("60 replays, fused"));
+}
+
+TEST_CASE("a watch says where the program's own code is", "[watch]") {
+  const measure::Watch watch;
+  const Tensor a = rand({4});
+  auto after_work = compile([&] { return a + 1.0; }, {.name = "after work"});
+  auto after_waiting = compile([&] { return a * 2.0; }, {.name = "after waiting"});
+  for (int i = 0; i < 60; ++i) {
+    prepare_batch();
+    after_work();
+    wait_for_batch();
+    after_waiting();
+  }
+  const std::vector<WatchedStep> steps = watch.steps();
+  const WatchedStep* const work = step_of(steps, "after work");
+  const WatchedStep* const waiting = step_of(steps, "after waiting");
+  REQUIRE((work && waiting));
+  REQUIRE(work->why_no_code.empty());
+  const auto is_at = [](const measure::CodeLine& line, const std::string& function, bool waits) {
+    return line.place.find(function) != std::string::npos && line.waits == waits;
+  };
+  const auto share_at = [&](const WatchedStep& step, const std::string& function, bool waits) {
+    double share = 0;
+    for (const measure::CodeLine& line : step.code)
+      share += is_at(line, function, waits) ? line.share : 0;
+    return share;
+  };
+  CHECK(share_at(*waiting, "wait_for_batch", true) > 0.8);
+#if !BRRR_TSAN  // which calls handlers later
+  CHECK(share_at(*work, "prepare_batch", false) > 0.8);
+#endif
+  double all = 0;
+  for (const measure::CodeLine& line : waiting->code) all += line.share;
+  CHECK(all == Approx(1));
+  CHECK_THAT(measure::to_text(steps), Contains("waiting at ") && Contains("wait_for_batch"));
+}
+
+namespace {
+
+// A small model in eager training; `load` makes a batch.
+template <class Load>
+void train_eagerly(int steps, const Load& load) {
+  nn::Linear model(16, 4);
+  optim::Optimizer optimizer(model, optim::sgd(0.01));
+  for (int i = 0; i < steps; ++i) {
+    const Tensor loss = mean(square(model(load())));
+    optimizer.zero_grad();
+    backward(loss);
+    optimizer.step();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a watch sees eager steps, which end with an update", "[watch]") {
+  const measure::Watch watch;
+  const Tensor x = rand({8, 16});
+  train_eagerly(60, [&] { return x; });
+  const std::vector<WatchedStep> steps = watch.steps();
+  REQUIRE(steps.size() == 1);
+  const WatchedStep& step = steps[0];
+  CHECK(step.name == "eager step");
+  CHECK(step.calls == 59);  // from the first update on
+  CHECK(step.mode() == Mode::eager);
+  CHECK_FALSE(step.entry);
+  CHECK(step.period.median > 0);
+  CHECK(step.predicted.ps() > 0);
+  REQUIRE(step.diagnosis);
+  CHECK(step.diagnosis->regime);
+  const auto products = std::ranges::count(step.launches, "affine", &core::LaunchCost::name);
+  CHECK(products >= 1);
+  CHECK_THAT(measure::to_text(steps), Contains("59 steps, eager") && Contains("kernels"));
+}
+
+TEST_CASE("an eager step that waits for its data is bound by the program", "[watch]") {
+  const measure::Watch watch;
+  const Tensor x = rand({8, 16});
+  train_eagerly(60, [&] {
+    wait_for_batch();
+    return x;
+  });
+  const std::vector<WatchedStep> steps = watch.steps();
+  REQUIRE(steps.size() == 1);
+  CHECK(steps[0].outside_share() > 0.7);
+  REQUIRE_FALSE(steps[0].code.empty());
+  CHECK(steps[0].code[0].waits);
+  CHECK_FALSE(steps[0].code[0].calls_brrr);
+  CHECK_THAT(measure::to_text(steps),
+             Contains("bound by your code") && Contains("look at ") && Contains("wait_for_batch"));
+}
+
+TEST_CASE("updates within compiled steps, and after their replays, end no eager step", "[watch]") {
+  const measure::Watch watch;
+  nn::Linear model(16, 4);
+  optim::Optimizer optimizer(model, optim::sgd(0.01));
+  const Tensor x = rand({8, 16});
+  auto whole = compile(
+      [&](const Tensor& batch) {
+        const Tensor loss = mean(square(model(batch)));
+        optimizer.zero_grad();
+        backward(loss);
+        optimizer.step();
+        return loss;
+      },
+      {.name = "whole"});
+  auto gradients = compile(
+      [&](const Tensor& batch) {
+        const Tensor loss = mean(square(model(batch)));
+        optimizer.zero_grad();
+        backward(loss);
+        return loss;
+      },
+      {.name = "gradients"});
+  for (int i = 0; i < 40; ++i) {
+    whole(x);
+    gradients(x);
+    optimizer.step();
+  }
+  const std::vector<WatchedStep> steps = watch.steps();
+  CHECK(steps.size() == 2);
+  CHECK((step_of(steps, "whole") && step_of(steps, "gradients")));
+}
+
+TEST_CASE("code is not sampled where SIGPROF is the program's own", "[watch]") {
+  struct sigaction own = {}, before = {}, after = {};
+  own.sa_handler = SIG_IGN;
+  ::sigaction(SIGPROF, &own, &before);
+  {
+    const measure::ThreadSampler sampler;
+    CHECK(sampler.problem() == "SIGPROF is in use");
+    CHECK(sampler.samples().samples.empty());
+  }
+  ::sigaction(SIGPROF, &before, &after);
+  CHECK(after.sa_handler == SIG_IGN);
 }
 
 TEST_CASE("calls that run eagerly, throw or are parts of others are no replays", "[watch]") {
@@ -116,7 +263,7 @@ TEST_CASE("a step of few calls is reported without times", "[watch]") {
   CHECK(watch.steps()[0].calls == 3);
   CHECK_FALSE(watch.steps()[0].diagnosis);
   CHECK_THAT(measure::to_text(watch.steps()), Contains("called too seldom to judge"));
-  CHECK_THAT(measure::to_text({}), Contains("no compiled step"));
+  CHECK_THAT(measure::to_text({}), Contains("no step was called often enough"));
 }
 
 TEST_CASE("the report of a watch is a valid document and a page", "[watch]") {
