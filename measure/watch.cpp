@@ -28,11 +28,12 @@
 namespace brrr::measure {
 namespace {
 
-// Of a thread: when the last call of a compiled step returned, and the last update ended, and the
-// calls that it is in.
+// Of a thread: when the last call of a compiled step returned, the last one that replayed, and the
+// last update; and the calls that it is in.
 struct Thread {
-  double returned = 0, updated = 0;
+  double returned = 0, replayed = 0, updated = 0;
   std::vector<double> called;
+  core::CompiledStep* step = nullptr;  // the outermost of them
 };
 
 // Device times of calls, by events: read when they are over.
@@ -70,11 +71,12 @@ class Watch::State final : public core::ReplayListener {
     const std::lock_guard lock(mutex_);
     Thread& thread = this_thread();
     if (thread.called.empty()) {
-      Entry* const entry = of(step).last;
-      if (&thread == eager_thread_) eager_.interrupted();
-      const SampleRange samples = end_interval(thread);
-      if (entry && samples.first < samples.second) entry->samples.push_back(samples);
-      if (entry && entry->is_timed_now()) begin(*entry);
+      thread.step = &step;
+      if (Entry* const entry = of(step).last) {
+        const SampleRange samples = end_interval(thread);
+        if (samples.first < samples.second) entry->samples.push_back(samples);
+        if (entry->is_timed_now()) begin(*entry);
+      }
     }
     thread.called.push_back(host_seconds());
   }
@@ -92,12 +94,14 @@ class Watch::State final : public core::ReplayListener {
     if (index < 0) {
       ++of_step.eager_calls;
     } else {
+      if (&thread == eager_thread_) eager_.interrupted();
       of_step.last = &of_step.entry(index);
       add(*of_step.last, step, index, called, now, thread.returned);
       if (of_step.last->step.calls == kWarmCalls && !sampler_) sample(thread);
     }
     if (is_sampled(thread)) sampler_->begin();
     thread.returned = host_seconds();
+    if (index >= 0) thread.replayed = thread.returned;
   }
 
   void destroyed(core::CompiledStep& step) override {
@@ -117,13 +121,13 @@ class Watch::State final : public core::ReplayListener {
     const double now = host_seconds();
     const std::lock_guard lock(mutex_);
     Thread& thread = this_thread();
-    if (!thread.called.empty()) return;  // within a compiled step's call that runs eagerly
     if (!eager_thread_) eager_thread_ = &thread;
     if (&thread != eager_thread_) return;
     const SampleRange samples = end_interval(thread);
-    if (thread.updated > thread.returned) {
-      const EagerSteps::Entry& entry =
-          eager_.ended(optimizer, device, now - thread.updated, samples);
+    if (thread.updated > thread.replayed) {
+      EagerSteps::Entry& entry = eager_.ended(optimizer, device, now - thread.updated, samples);
+      if (entry.step.name.empty())  // of a compiled step that runs eagerly
+        entry.step.name = thread.called.empty() ? "eager step" : thread.step->report().name;
       if (entry.step.calls == kWarmCalls && !sampler_) sample(thread);
       if (entry.cost && after_first_look) std::exchange(after_first_look, nullptr)();
     }

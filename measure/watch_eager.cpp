@@ -16,7 +16,6 @@ EagerSteps::Entry& EagerSteps::ended(const void* optimizer, Device device, doubl
   observing_.reset();
   if (clock_) entry.in_kernels.push_back(clock_->seconds());
   interrupted();
-  entry.step.name = "eager step";
   entry.step.device = device;
   if (++entry.step.calls > kWarmCalls && !observed) entry.periods.add(seconds);
   if (samples.first < samples.second) entry.samples.push_back(samples);
