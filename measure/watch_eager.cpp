@@ -52,7 +52,8 @@ void EagerSteps::Entry::judge() {
   for (double Timing::*each : {&Timing::median, &Timing::least, &Timing::most}) {
     step.outside.*each *= own;
     // Samples are coarse: the kernels' time was measured.
-    step.in_call.*each = std::max((1 - own) * step.period.*each, kernels.*each);
+    step.in_call.*each =
+        std::min(std::max((1 - own) * step.period.*each, kernels.least), step.period.*each);
   }
   if (step.device.is_cuda() || !(step.in_call.median > 0) || in_kernels.empty()) return;
   step.diagnosis = measure::judge({.device = step.device,
