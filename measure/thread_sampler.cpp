@@ -243,8 +243,7 @@ ThreadSampler::ThreadSampler(const ThreadSampling& sampling)
     state.problem = error.what();
     return;
   }
-  const std::string path =
-      fmt::format("/proc/self/task/{}/syscall", state.thread);  // as this process's user
+  const std::string path = fmt::format("/proc/self/task/{}/syscall", state.thread);
   state.file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (state.file < 0 || !state_of(state.file)) {
     state.problem = fmt::format("{} cannot be read: {}", path, std::strerror(errno));

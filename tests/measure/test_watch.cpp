@@ -118,17 +118,20 @@ TEST_CASE("a watch says where the program's own code is", "[watch]") {
 
 namespace {
 
+Tensor train_once(nn::Module& model, optim::Optimizer& optimizer, const Tensor& batch) {
+  const Tensor loss = mean(square(model(batch)));
+  optimizer.zero_grad();
+  backward(loss);
+  optimizer.step();
+  return loss;
+}
+
 // A small model in eager training; `load` makes a batch.
 template <class Load>
 void train_eagerly(int steps, const Load& load) {
   nn::Linear model(16, 4);
   optim::Optimizer optimizer(model, optim::sgd(0.01));
-  for (int i = 0; i < steps; ++i) {
-    const Tensor loss = mean(square(model(load())));
-    optimizer.zero_grad();
-    backward(loss);
-    optimizer.step();
-  }
+  for (int i = 0; i < steps; ++i) train_once(model, optimizer, load());
 }
 
 }  // namespace
@@ -157,15 +160,8 @@ TEST_CASE("a compiled step in eager mode is an eager step", "[watch]") {
   const measure::Watch watch;
   nn::Linear model(16, 4);
   optim::Optimizer optimizer(model, optim::sgd(0.01));
-  auto step = compile(
-      [&](const Tensor& batch) {
-        const Tensor loss = mean(square(model(batch)));
-        optimizer.zero_grad();
-        backward(loss);
-        optimizer.step();
-        return loss;
-      },
-      {.mode = Mode::eager, .name = "train"});
+  auto step = compile([&](const Tensor& batch) { return train_once(model, optimizer, batch); },
+                      {.mode = Mode::eager, .name = "train"});
   const Tensor x = rand({8, 16});
   for (int i = 0; i < 60; ++i) {
     prepare_batch();
@@ -203,15 +199,8 @@ TEST_CASE("updates within compiled steps, and after their replays, end no eager 
   nn::Linear model(16, 4);
   optim::Optimizer optimizer(model, optim::sgd(0.01));
   const Tensor x = rand({8, 16});
-  auto whole = compile(
-      [&](const Tensor& batch) {
-        const Tensor loss = mean(square(model(batch)));
-        optimizer.zero_grad();
-        backward(loss);
-        optimizer.step();
-        return loss;
-      },
-      {.name = "whole"});
+  auto whole = compile([&](const Tensor& batch) { return train_once(model, optimizer, batch); },
+                       {.name = "whole"});
   auto gradients = compile(
       [&](const Tensor& batch) {
         const Tensor loss = mean(square(model(batch)));
