@@ -55,8 +55,9 @@ std::string expectations(const BatchDoubling& doubling) {
 // A ratio that fits the verdict's shares never disagrees with the verdict, even if another regime
 // alone would also explain it: a mixture of overhead and compute may look like bandwidth.
 Doubling decide(Regime regime, const BatchDoubling& doubling, bool fits_shares) {
-  // Of kernels that take more than their work needs nobody knows how they grow with it.
-  if (regime == Regime::inefficient) return Doubling::undecided;
+  // How code of the user grows with the work is unknown, and so it is of kernels that take more
+  // than their work needs.
+  if (regime == Regime::inefficient || regime == Regime::user) return Doubling::undecided;
   if (fits(doubling, regime))
     return doubling.fits.size() == 1 ? Doubling::agrees : Doubling::undecided;
   return doubling.fits.empty() || fits_shares ? Doubling::undecided : Doubling::disagrees;
@@ -93,7 +94,7 @@ BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
     for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute})
       *doubling.expected_here += diagnosis.shares->of(regime) * of(doubling.expected, regime);
     *doubling.expected_here +=
-        diagnosis.shares->inefficient *
+        (diagnosis.shares->inefficient + diagnosis.shares->user) *
         std::max(of(doubling.expected, Regime::bandwidth), of(doubling.expected, Regime::compute));
     fits_shares = alike(doubling.ratio, *doubling.expected_here, tolerance);
     doubling.judgement = decide(*diagnosis.regime, doubling, fits_shares);

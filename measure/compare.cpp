@@ -115,6 +115,7 @@ class Comparing {
   void predict_eager();
   void time_steps();
   Evidence evidence_of(std::size_t i);
+  void add_alternatives(const Side& side, Evidence& evidence) const;
   void gather();
   void double_batches();
   std::vector<Variation> variations_of(const Side& side) const;
@@ -239,13 +240,17 @@ Evidence Comparing::evidence_of(std::size_t i) {
   time_device(device(), call_of(i), kSamples, evidence);
   side.host = evidence.host;
   side.device = evidence.queued;
+  side.cost = evidence.cost;
+  return evidence;
+}
+
+void Comparing::add_alternatives(const Side& side, Evidence& evidence) const {
   evidence.ruled_out = {Mode::graph, Mode::fused};
   for (const Side& other : result_.sides) {
     if (!is_faster(*other.step, *side.step)) continue;
     evidence.alternatives.push_back({other.name, other.cost->predicted_at_timed_speed});
     std::erase(evidence.ruled_out, other.mode);
   }
-  return evidence;
 }
 
 void Comparing::gather() {
@@ -255,9 +260,10 @@ void Comparing::gather() {
   for (std::size_t i = 0; i < steps_.size(); ++i) evidence_.push_back(evidence_of(i));
   if (gpu) gpu = worse_of(*gpu, gpu_state(device()));
   const std::vector<std::string> drift = ceilings_drift(device());
-  for (Evidence& each : evidence_) {
-    each.gpu = gpu;
-    each.drift = drift;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    evidence_[i].gpu = gpu;
+    evidence_[i].drift = drift;
+    add_alternatives(result_.sides[i], evidence_[i]);
   }
 }
 
@@ -270,8 +276,16 @@ void Comparing::record(std::size_t i) {
   Evidence& evidence = evidence_[i];
   // Of a short step more are recorded, so that the median of a kernel's times is undisturbed.
   const int steps = std::clamp(static_cast<int>(kSeconds / side.step->median), 3, 9);
-  const Timeline& timeline = side.timeline.emplace(
-      record_timeline(device(), call_of(i), {.steps = steps, .untraced_steps = kUntracedSteps}));
+  const auto again = [&] {
+    side.timeline =
+        record_timeline(device(), call_of(i), {.steps = steps, .untraced_steps = kUntracedSteps});
+  };
+  again();
+  // Recording hardly slows long steps on the CPU, so other work on the machine did.
+  for (int n = 0; n < 2 && device().is_cpu() && side.timeline->perturbation() > kMostPerturbation;
+       ++n)
+    again();
+  const Timeline& timeline = *side.timeline;
   if (timeline.has_kernels()) {
     add_timeline(timeline, evidence);
   } else {
@@ -375,7 +389,8 @@ void Comparing::advise() {
     } else if (&side == &fastest && !helpful.empty()) {
       found.advice = fmt::format("{}, as measured", fmt::join(helpful, "; "));
     } else {
-      const bool derived = vain.empty() || *found.regime == Regime::inefficient;
+      const bool derived =
+          vain.empty() || *found.regime == Regime::inefficient || *found.regime == Regime::user;
       found.advice =
           fmt::format("{}{}{}{}", vain.empty() ? "" : "nothing that was tried helps by 5 %: ",
                       fmt::join(vain, "; "), !vain.empty() && derived ? "; " : "",

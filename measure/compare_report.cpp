@@ -198,16 +198,18 @@ Section head_section(const Comparison& comparison) {
                .description = "Measured beside predicted, divided by what bounds it.",
                .unit = "us",
                .measures = {"measured, median", "predicted before"},
-               .parts = {"bandwidth", "overhead", "compute", "inefficient kernels"}};
+               .parts = {"bandwidth", "overhead", "compute", "inefficient kernels", "your code"}};
   for (const Side& side : comparison.sides) {
     BarGroup& group = plot.groups.emplace_back(
         BarGroup{.name = side.name, .values = {measured_us(side), predicted_us(side)}});
     const std::optional<Shares>& s = side.diagnosis.shares;
     const core::StepTime& p = side.cost->predicted;
-    group.shares = {s ? std::vector{s->bandwidth, s->overhead(), s->compute, s->inefficient}
-                      : std::vector<double>(),
-                    {static_cast<double>(p.bandwidth_ps), static_cast<double>(p.overhead_ps),
-                     static_cast<double>(p.compute_ps), 0.0}};
+    const auto user = static_cast<double>(side.cost->user_ps);
+    group.shares = {
+        s ? std::vector{s->bandwidth, s->overhead(), s->compute, s->inefficient, s->user}
+          : std::vector<double>(),
+        {static_cast<double>(p.bandwidth_ps), static_cast<double>(p.overhead_ps) - user,
+         static_cast<double>(p.compute_ps), 0.0, user}};
   }
   Section section{.title = "In short", .blocks = {Text{regime_text(comparison) + "."}}};
   section.blocks.emplace_back(Figure{std::move(plot), times_caption(comparison)});

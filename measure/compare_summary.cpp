@@ -16,6 +16,10 @@ namespace brrr::measure {
 namespace {
 
 constexpr std::size_t kColumns = 80, kTitle = 9;
+// Shares that are stated.
+constexpr double kVisible = 0.005;
+// Parts of a step that are named.
+constexpr double kWorthALine = 0.03;
 
 // At most `width` characters; `text` has no others than ASCII.
 std::string clipped(const std::string& text, std::size_t width) {
@@ -36,6 +40,7 @@ std::string in_colors(const std::string& bar) {
       const char* const color = bar[i] == 'o'   ? "\033[33m"
                                 : bar[i] == '=' ? "\033[36m"
                                 : bar[i] == '#' ? "\033[32m"
+                                : bar[i] == 'u' ? "\033[35m"
                                                 : "\033[31m";
       text += color;
     }
@@ -46,12 +51,15 @@ std::string in_colors(const std::string& bar) {
 
 // What the letters of the bars mean, as long as there is room.
 std::string legend(const Comparison& comparison, std::size_t width) {
-  const bool slow = std::ranges::any_of(comparison.sides, [](const Side& side) {
-    return side.diagnosis.shares && side.diagnosis.shares->inefficient > 0;
-  });
-  std::string text = "o overhead = bandwidth # compute";
-  if (slow) text += " ! slow";
-  return text.size() <= width ? text : clipped("o host = bytes # FLOPs ! slow", width);
+  const auto has = [&](double Shares::*part) {
+    return std::ranges::any_of(comparison.sides, [part](const Side& side) {
+      return side.diagnosis.shares && (*side.diagnosis.shares).*part > kVisible;
+    });
+  };
+  const std::string further = std::string(has(&Shares::inefficient) ? " ! slow" : "") +
+                              (has(&Shares::user) ? " u yours" : "");
+  const std::string text = "o overhead = bandwidth # compute" + further;
+  return text.size() <= width ? text : clipped("o host = bytes # FLOPs" + further, width);
 }
 
 std::string rows_text(const Comparison& comparison, bool in_color) {
@@ -103,8 +111,10 @@ std::string try_text(const Comparison& comparison) {
   if (!faster) {
     std::vector<std::string> names;
     for (const Tried& each : comparison.tried) names.push_back(each.name);
-    return fmt::format("nothing of these: no other mode is faster by 5 %{}{}",
-                       names.empty() ? "" : ", nor ", fmt::join(names, ", "));
+    const bool own = fastest.diagnosis.regime == Regime::user;
+    return fmt::format("{}: no other mode is faster by 5 %{}{}",
+                       own ? "your own code" : "nothing of these", names.empty() ? "" : ", nor ",
+                       fmt::join(names, ", "));
   }
   return fmt::format("{}: {:.2f} times as fast as {}{}", fastest.name, comparison.speed_up(fastest),
                      base.name,
@@ -126,11 +136,10 @@ std::string best_text(const Comparison& comparison) {
 
 // The fastest step with a kernel whose excess is worth a line; null: none.
 const Side* slow_side(const Comparison& comparison) {
-  constexpr double kWorthwhile = 0.03;
   const Side* found = nullptr;
   for (const Side& side : comparison.sides) {
     const std::optional<MeasuredKernel>& kernel = side.diagnosis.slowest;
-    if (!kernel || kernel->excess() < kWorthwhile * side.step->median) continue;
+    if (!kernel || kernel->excess() < kWorthALine * side.step->median) continue;
     if (!found || side.step->median < found->step->median) found = &side;
   }
   return found;
@@ -141,6 +150,18 @@ std::string kernel_text(const Side& side) {
   return fmt::format("{:.0f} % of {}, {:.1f} times its need: {}",
                      100 * kernel.seconds / side.step->median, side.name,
                      kernel.seconds / kernel.needed, to_string(kernel));
+}
+
+// Where the fastest step's own code is.
+std::string code_text(const Side& side) {
+  std::string text =
+      fmt::format("{} of {} is your own", percent_text(side.diagnosis.shares->user), side.name);
+  const std::vector<CodeLine>& lines = side.diagnosis.code;
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, lines.size()); ++i) {
+    text += fmt::format("{} {} {}", i == 0 ? ":" : ";", percent_text(lines[i].share),
+                        to_string(lines[i]));
+  }
+  return text;
 }
 
 // The first doubt of the modes, and how many there are beside it.
@@ -168,10 +189,11 @@ std::string regime_text(const Comparison& comparison) {
   const std::pair<const char*, double> parts[] = {{"overhead", d.shares->overhead()},
                                                   {"bandwidth", d.shares->bandwidth},
                                                   {"compute", d.shares->compute},
-                                                  {"slow", d.shares->inefficient}};
+                                                  {"slow", d.shares->inefficient},
+                                                  {"yours", d.shares->user}};
   std::vector<std::string> shares;
   for (const auto& [name, share] : parts) {
-    if (share >= 0.005) shares.push_back(fmt::format("{} {}", percent_text(share), name));
+    if (share >= kVisible) shares.push_back(fmt::format("{} {}", percent_text(share), name));
   }
   const char* const confidence = kConfidences[static_cast<std::size_t>(d.confidence)];
   return fmt::format("{} is {}: {}{}", side.name,
@@ -187,12 +209,20 @@ std::vector<std::pair<std::string, std::string>> summary_of(const Comparison& co
   if (!comparison.sides.front().losses.empty())
     lines.emplace_back("losses", losses_text(comparison));
   if (comparison.sides.size() > 1) lines.emplace_back("try", try_text(comparison));
-  if (const Side* const slow = slow_side(comparison))
+  // Of the code and of the kernels what takes more.
+  const Side &fastest = comparison.fastest(), *const slow = slow_side(comparison);
+  const double own = fastest.diagnosis.shares ? fastest.diagnosis.shares->user : 0;
+  const double excess = slow ? slow->diagnosis.slowest->excess() / slow->step->median : 0;
+  if (own > kWorthALine && own > excess) {
+    lines.emplace_back("code", code_text(fastest));
+  } else if (slow) {
     lines.emplace_back("kernel", kernel_text(*slow));
-  if (const std::string doubts = doubts_text(comparison, whole); !doubts.empty())
-    lines.emplace_back("in doubt", doubts);
-  if (!comparison.interrupted.empty())
+  }
+  if (!comparison.interrupted.empty()) {
     lines.emplace_back("stopped", comparison.interrupted + ", so the rest is missing");
+  } else if (const std::string doubts = doubts_text(comparison, whole); !doubts.empty()) {
+    lines.emplace_back("in doubt", doubts);
+  }
   return lines;
 }
 

@@ -11,6 +11,25 @@
 
 namespace brrr::measure {
 
+namespace {
+
+// What the step's own code takes while no kernel runs is added to the predictions.
+void find_user_code(Device device, const std::function<void()>& step, Evidence& evidence) {
+  constexpr double kLeast = 0.03, kSeconds = 0.1;
+  const Timing& busy = device.is_cpu() ? *evidence.in_kernels : *evidence.queued;
+  const double idle = std::max(0.0, 1 - busy.median / evidence.step.median);
+  if (idle < kLeast) return;
+  const double calls = std::clamp(0.01 / evidence.step.median, 1.0, 1e3);
+  evidence.user = user_code_in(
+      [&, batch = synchronized_batch(device, step)] { batch(std::lround(calls)); }, kSeconds);
+  evidence.user.share = std::min(evidence.user.share, idle);
+  evidence.cost.user_ps = std::lround(evidence.user.share * evidence.step.median * 1e12);
+  evidence.cost.predicted.overhead_ps += evidence.cost.user_ps;
+  evidence.cost.predicted_at_timed_speed.overhead_ps += evidence.cost.user_ps;
+}
+
+}  // namespace
+
 void time_device(Device device, const std::function<void()>& step, int samples,
                  Evidence& evidence) {
   if (device.is_cpu()) {
@@ -20,12 +39,14 @@ void time_device(Device device, const std::function<void()>& step, int samples,
     for (double* const part : {&kernels.median, &kernels.least, &kernels.most})
       *part *= evidence.step.median;
     evidence.in_kernels = kernels;
+    find_user_code(device, step, evidence);
     return;
   }
   const bool replayed = evidence.mode != Mode::eager;
   const long calls = calls_in_queue(replayed ? 1 : evidence.cost.kernels);
   evidence.host = time_host(device, step, calls, samples);
   evidence.queued = time_queued(device, step, calls, samples);
+  if (evidence.queued) find_user_code(device, step, evidence);
 }
 
 void add_timeline(const Timeline& timeline, Evidence& evidence) {

@@ -21,14 +21,16 @@
 #include <brrr/measure/calibrate.h>
 #include <brrr/measure/idle.h>
 #include <brrr/measure/step_cost.h>
+#include <brrr/measure/thread_sampler.h>
 #include <brrr/measure/timing.h>
 
 namespace brrr::measure {
 
-// Inefficient: kernels take more than 1.5 times what their bytes, FLOPs and launches need.
-enum class Regime : std::uint8_t { overhead, bandwidth, compute, inefficient };
-inline constexpr std::array<const char*, 4> kRegimes = {"overhead", "bandwidth", "compute",
-                                                        "inefficient"};
+// Inefficient: kernels take more than 1.5 times what their bytes, FLOPs and launches need. User:
+// the step's own code, outside of brrr, takes time in which no kernel runs.
+enum class Regime : std::uint8_t { overhead, bandwidth, compute, inefficient, user };
+inline constexpr std::array<const char*, 5> kRegimes = {"overhead", "bandwidth", "compute",
+                                                        "inefficient", "user"};
 inline const char* name_of(Regime regime) { return kRegimes[static_cast<std::size_t>(regime)]; }
 
 // Shares of a step's time.
@@ -40,10 +42,11 @@ struct Shares {
   double small = 0;      // latency of kernels too small to reach the ceilings
   double bandwidth = 0, compute = 0;
   double inefficient = 0;  // of inefficient kernels, what they take beyond their need
+  double user = 0;         // the step's own code, while no kernel runs
 
   double overhead() const { return idle + launches + transfers + small; }
   double of(Regime regime) const;
-  double sum() const { return overhead() + bandwidth + compute + inefficient; }
+  double sum() const { return overhead() + bandwidth + compute + inefficient + user; }
   Regime largest() const;
   // The second largest regime, if its share is less than ten percentage points below the largest.
   std::optional<Regime> mixed_with() const;
@@ -76,6 +79,7 @@ struct Evidence {
   // On CUDA: host time until the call returns; device time of a step that was queued in advance.
   std::optional<Timing> host = {}, queued = {};
   std::optional<Timing> in_kernels = {};  // on the CPU
+  UserCode user = {};
   StepCost cost = {};
   std::optional<GpuState> gpu = {};     // before and after the timings
   std::vector<std::string> drift = {};  // why ceilings no longer hold, by ceilings_drift
@@ -132,6 +136,7 @@ struct Diagnosis {
   std::optional<double> efficiency;
   // The kernel that takes most beyond its need; none: no kernel does, or none was measured alone.
   std::optional<MeasuredKernel> slowest;
+  std::vector<CodeLine> code;  // where the step's own code is, with shares of the step
   // Busy time and idle gaps with their causes, from a timeline; none: `unattributed` says why.
   std::optional<Occupancy> occupancy;
   std::string unattributed;
@@ -163,7 +168,7 @@ requires std::invocable<F&> Diagnosis diagnose(Device device, Compiled<F>& step,
 }
 
 // Adds timings to evidence that has the step's time: on CUDA of the host and of queued steps, on
-// the CPU of kernels.
+// the CPU of kernels; and the step's own code, whose time is added to the predictions of its cost.
 void time_device(Device device, const std::function<void()>& step, int samples, Evidence& evidence);
 void add_timeline(const Timeline& timeline, Evidence& evidence);
 

@@ -207,13 +207,30 @@ Json describe(const MeasuredKernel& kernel) {
 
 }  // namespace
 
+Json describe(const std::vector<CodeLine>& lines) {
+  Json list = Json::array();
+  for (const CodeLine& line : lines) {
+    list.push_back({{"place", line.place},
+                    {"calls_brrr", line.calls_brrr},
+                    {"waits", line.waits},
+                    {"share", line.share},
+                    {"samples", line.samples}});
+  }
+  return list;
+}
+
 Json describe(const Diagnosis& d) {
   Json shares = nullptr;
   if (d.shares) {
-    shares = {{"overhead", d.shares->overhead()}, {"bandwidth", d.shares->bandwidth},
-              {"compute", d.shares->compute},     {"idle", d.shares->idle},
-              {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
-              {"small_kernels", d.shares->small}, {"inefficient", d.shares->inefficient}};
+    shares = {{"overhead", d.shares->overhead()},
+              {"bandwidth", d.shares->bandwidth},
+              {"compute", d.shares->compute},
+              {"idle", d.shares->idle},
+              {"launches", d.shares->launches},
+              {"transfers", d.shares->transfers},
+              {"small_kernels", d.shares->small},
+              {"inefficient", d.shares->inefficient},
+              {"user", d.shares->user}};
   }
   Json estimate = Json::array();
   for (const IdleShare& each : d.idle_estimate)
@@ -240,6 +257,7 @@ Json describe(const Diagnosis& d) {
             {"bytes_of_ceiling", d.bytes.share}}},
           {"efficiency", or_null(d.efficiency)},
           {"advice", or_null(d.advice)},
+          {"code", describe(d.code)},
           {"slowest_kernel", d.slowest ? describe(*d.slowest) : Json(nullptr)},
           {"doubts", d.doubts},
           {"problems", d.problems},

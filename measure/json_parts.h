@@ -30,6 +30,7 @@ Json describe(const Plot& plot);
 Json describe(const EagerCalls& calls);
 Json describe(const CompiledEntry& entry);
 Json describe(const StepResult& result, Mode mode);
+Json describe(const std::vector<CodeLine>& lines);
 Json describe(const Diagnosis& diagnosis);
 Json describe(const BatchDoubling& doubling);
 Json describe(const Report& report);

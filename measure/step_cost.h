@@ -35,6 +35,8 @@ struct StepCost : core::Cost {
   // The same for the host's speed while the step was timed (`predict_at`).
   double timed_slowdown = 1;
   core::StepTime predicted_at_timed_speed;
+  // The part of both that is the step's own code, as measured.
+  std::int64_t user_ps = 0;
   core::StepTime on_device;        // by ceilings: GPU time if the GPU never waits for the host
   core::StepTime eager_on_device;  // the part of it outside of replays
   std::optional<core::StepTime> timed_on_device = {};  // the same of an eager step, by predict_from

@@ -201,6 +201,12 @@ Frame LoadedCode::frame_at(std::uintptr_t address) {
   return frame;
 }
 
+bool LoadedCode::has_module(std::string_view prefix) const {
+  return std::ranges::any_of(mappings_, [&](const Mapping& each) {
+    return std::string_view(each.path).substr(each.path.rfind('/') + 1).starts_with(prefix);
+  });
+}
+
 std::string LoadedCode::path_of(std::uintptr_t address) const {
   const Mapping* const mapping = mapping_of(address);
   return mapping ? mapping->path : std::string();

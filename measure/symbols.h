@@ -64,6 +64,7 @@ class LoadedCode {
 
   Frame frame_at(std::uintptr_t address);
   std::string path_of(std::uintptr_t address) const;  // of its module; empty: in none
+  bool has_module(std::string_view prefix) const;     // of its base name
   // The qualified names of all functions in the module that has the address.
   std::vector<std::string> functions_near(std::uintptr_t address);
   // Whether that module's file has a .symtab.

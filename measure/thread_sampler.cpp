@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <semaphore.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -294,10 +295,11 @@ const std::string& ThreadSampler::problem() const { return state_->problem; }
 
 namespace {
 
-// Whose code addresses are.
+// Whose code addresses are. A library that is neither brrr's nor the system's may be either's, as
+// the driver of a GPU is: what called it decides.
 class Code {
  public:
-  enum class Of : std::uint8_t { program, brrr, system };
+  enum class Of : std::uint8_t { program, brrr, library, system };
 
   Of at(std::uintptr_t address) {
     const auto [at, is_new] = known_.try_emplace(address);
@@ -312,14 +314,21 @@ class Code {
     constexpr std::array<std::string_view, 4> kNames = {"std::", "__gnu_cxx::", "_start",
                                                         "__libc_start"};
     const Frame frame = code_.frame_at(address);
-    if (frame.module.starts_with("libbrrr") || frame.function.starts_with("brrr")) return Of::brrr;
-    const bool is_system = frame.module.empty() ||
-                           starts_with_any(code_.path_of(address), kPaths) ||
-                           starts_with_any(frame.function, kNames);
-    return is_system ? Of::system : Of::program;
+    // Beside brrr's shared library, what has its name are templates of its headers, into which the
+    // program's lambdas are inlined.
+    if (frame.module.starts_with(kLibrary) || (!is_shared_ && frame.function.starts_with("brrr")))
+      return Of::brrr;
+    const std::string path = code_.path_of(address);
+    if (frame.module.empty() || starts_with_any(path, kPaths) ||
+        starts_with_any(frame.function, kNames))
+      return Of::system;
+    return path == program_ ? Of::program : Of::library;
   }
 
+  static constexpr std::string_view kLibrary = "libbrrr";
   LoadedCode code_;
+  bool is_shared_ = code_.has_module(kLibrary);
+  std::string program_ = code_.path_of(::getauxval(AT_ENTRY));
   std::map<std::uintptr_t, Of> known_;
 };
 
@@ -332,11 +341,14 @@ std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSamp
   std::vector<bool> in_brrr;
   for (const HostSample& sample : samples) {
     const std::span<const std::uintptr_t> stack = of.stack(sample);
-    const auto own = std::ranges::find(stack, Code::Of::program,
-                                       [&](std::uintptr_t address) { return code.at(address); });
-    in_brrr.push_back(std::any_of(stack.begin(), own, [&](std::uintptr_t address) {
-      return code.at(address) == Code::Of::brrr;
-    }));
+    const auto owner = [&](std::uintptr_t address) { return code.at(address); };
+    const auto program = std::ranges::find(stack, Code::Of::program, owner);
+    const auto called = std::ranges::find(std::span(stack.begin(), program), Code::Of::brrr, owner);
+    in_brrr.push_back(called != program);
+    // The program's own libraries have lines too.
+    const auto own = in_brrr.back() ? program : std::ranges::find_if(stack, [&](auto address) {
+      return owner(address) == Code::Of::program || owner(address) == Code::Of::library;
+    });
     stacks.push_back(stack.subspan(static_cast<std::size_t>(own - stack.begin())));
     sites.push_back(graph::CallSite::of(stacks.back()));
   }
@@ -344,7 +356,8 @@ std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSamp
       graph::describe(sites);  // all at once: it starts a program
   std::map<std::tuple<std::string, bool, bool>, std::int64_t> counts;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const bool has_line = stacks[i].empty() || places[i].find("+0x") == std::string::npos;
+    if (stacks[i].empty()) continue;
+    const bool has_line = places[i].find("+0x") == std::string::npos;
     ++counts[{has_line ? places[i] : code.function_at(stacks[i].front()), in_brrr[i],
               samples[i].waits}];
   }
@@ -356,6 +369,29 @@ std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSamp
   }
   std::ranges::stable_sort(lines, std::ranges::greater(), &CodeLine::samples);
   return lines;
+}
+
+std::string to_string(const CodeLine& line) {
+  return (line.waits ? "waiting at " : line.calls_brrr ? "in brrr from " : "") + line.place;
+}
+
+UserCode user_code_in(const std::function<void()>& call, double seconds) {
+  constexpr double kPeriod = 300e-6;
+  UserCode code;
+  const double end = host_seconds() + seconds;
+  ThreadSampler sampler({.period_seconds = kPeriod});
+  code.problem = sampler.problem();
+  if (!code.problem.empty()) return code;
+  sampler.begin();
+  do {
+    call();
+  } while (host_seconds() < end);
+  sampler.end();
+  const HostSamples samples = sampler.samples();
+  code.lines = code_lines(samples, samples.samples);
+  std::erase_if(code.lines, [](const CodeLine& each) { return each.calls_brrr; });
+  for (const CodeLine& each : code.lines) code.share += each.share;
+  return code;
 }
 
 }  // namespace brrr::measure

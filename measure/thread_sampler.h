@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,7 +54,21 @@ struct CodeLine {
   bool operator==(const CodeLine&) const = default;
 };
 
-// The lines that called what the samples are in, those with most samples first.
+// "waiting at train.cpp:31 in load"
+std::string to_string(const CodeLine& line);
+
+// The lines that called what the samples are in, those with most samples first. Samples that no
+// line of the program called are counted in the shares alone.
 std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSample> samples);
+
+// Code outside of brrr that a step runs.
+struct UserCode {
+  double share = 0;                  // of the host's time
+  std::vector<CodeLine> lines = {};  // of it
+  std::string problem = {};          // why it was not sampled
+};
+
+// Samples `call`, which runs a step, again and again for about `seconds`.
+UserCode user_code_in(const std::function<void()>& call, double seconds);
 
 }  // namespace brrr::measure

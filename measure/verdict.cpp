@@ -115,7 +115,9 @@ Shares shares_on_cpu(const Evidence& e, double step, double in_kernels) {
   // The clock around kernels includes part of the calls' overhead.
   const double overhead =
       std::max(outside, std::min(calls, outside + working - std::min(at_ceilings, working)));
-  Shares shares{.idle = outside / step, .launches = (overhead - outside) / step};
+  const double user = std::min(e.user.share, outside / step);
+  Shares shares{.idle = outside / step - user, .launches = (overhead - outside) / step};
+  shares.user = user;
   shares.inefficient = excess / step;
   divide(1 - overhead / step - shares.inefficient, seconds_of(e.cost.on_device.ps()) - calls,
          e.cost.roofline.growing, shares);
@@ -124,7 +126,9 @@ Shares shares_on_cpu(const Evidence& e, double step, double in_kernels) {
 
 Shares shares_on_cuda(const Evidence& e, double step, double device) {
   const double busy = device / step;
-  Shares shares{.idle = 1 - busy, .transfers = busy * transfer_part(e)};
+  const double user = std::min(e.user.share, 1 - busy);
+  Shares shares{.idle = 1 - busy - user, .transfers = busy * transfer_part(e)};
+  shares.user = user;
   shares.inefficient = excess_of(e, device - shares.transfers * step) / step;
   const double on_device = busy - shares.transfers - shares.inefficient;
   const double predicted = seconds_of(e.cost.on_device.ps()),
@@ -265,8 +269,16 @@ std::string advice_on_inefficiency(const Evidence& e) {
       1 / std::max(0.01, 1 - worst.excess() / e.step.median));
 }
 
+std::string advice_on_user_code(const Evidence& e, const Shares& s) {
+  return fmt::format(
+      "look at {}: the step's own code takes {:.0f} % of it, so at most {:.1f} times as fast "
+      "without",
+      e.user.lines.empty() ? "the code outside of brrr" : to_string(e.user.lines.front()),
+      percent(s.user), 1 / std::max(1 - s.user, 0.01));
+}
+
 constexpr Regime kAllRegimes[] = {Regime::overhead, Regime::bandwidth, Regime::compute,
-                                  Regime::inefficient};
+                                  Regime::inefficient, Regime::user};
 
 }  // namespace
 
@@ -282,9 +294,10 @@ double Shares::of(Regime regime) const {
     case Regime::overhead: return overhead();
     case Regime::bandwidth: return bandwidth;
     case Regime::compute: return compute;
-    case Regime::inefficient: break;
+    case Regime::inefficient: return inefficient;
+    case Regime::user: break;
   }
-  return inefficient;
+  return user;
 }
 
 Regime Shares::largest() const {
@@ -373,6 +386,7 @@ std::string advice_on(const Evidence& e, const Shares& shares) {
     case Regime::bandwidth: return advice_on_bandwidth(e, shares);
     case Regime::compute: return advice_on_compute(e, shares);
     case Regime::inefficient: return advice_on_inefficiency(e);
+    case Regime::user: return advice_on_user_code(e, shares);
   }
   return "";
 }
@@ -393,6 +407,9 @@ Diagnosis judge(const Evidence& e) {
   if (result.unattributed.empty()) result.occupancy = e.occupancy;
   result.idle_estimate = idle_estimate_of(e);
   if (e.gpu) result.not_checked = not_checked(*e.gpu);
+  if (!e.user.problem.empty())
+    result.not_checked.push_back("the step's own code: " + e.user.problem);
+  result.code = e.user.lines;
   result.problems = problems_of(e);
   result.doubts = doubts_of(e);
   if (!result.problems.empty()) return result;
@@ -409,6 +426,7 @@ Diagnosis judge(const Evidence& e) {
 
 std::string bound_text(Regime regime) {
   if (regime == Regime::inefficient) return "bound by inefficient kernels";
+  if (regime == Regime::user) return "bound by your own code";
   return fmt::format("{}-bound", name_of(regime));
 }
 
@@ -417,7 +435,10 @@ std::string regime_text(const Diagnosis& d) {
   const Shares& s = *d.shares;
   const auto part = [&](Regime regime) {
     return fmt::format("{}{} {:.0f} %", name_of(regime),
-                       regime == Regime::inefficient ? " kernels" : "", percent(s.of(regime)));
+                       regime == Regime::inefficient ? " kernels"
+                       : regime == Regime::user      ? " code"
+                                                     : "",
+                       percent(s.of(regime)));
   };
   const std::optional<Regime> second = s.mixed_with();
   std::vector<std::string> parts = {second ? fmt::format("{}, {}", part(*d.regime), part(*second))
@@ -439,6 +460,7 @@ std::string to_string(const Diagnosis& diagnosis) {
                                  percent(s.overhead()), percent(s.bandwidth), percent(s.compute));
   if (s.inefficient > 0)
     text += fmt::format(", {:.0f} % inefficient kernels", percent(s.inefficient));
+  if (s.user > 0) text += fmt::format(", {:.0f} % your own code", percent(s.user));
   for (const std::string& caveat : diagnosis.caveats) text += "; " + caveat;
   if (diagnosis.confidence != Confidence::sure)
     text += fmt::format("; {}", kConfidences[static_cast<std::size_t>(diagnosis.confidence)]);

@@ -23,9 +23,9 @@ std::vector<std::string> row_of(const ComparedMode& mode) {
   if (d.shares) {
     row.insert(row.end(), {bar_of(*d.shares, 20), percent_text(d.shares->overhead()),
                            percent_text(d.shares->bandwidth), percent_text(d.shares->compute),
-                           percent_text(d.shares->inefficient)});
+                           percent_text(d.shares->inefficient), percent_text(d.shares->user)});
   } else {
-    row.insert(row.end(), 5, "-");
+    row.insert(row.end(), 6, "-");
   }
   row.insert(row.end(),
              {d.busy() ? percent_text(*d.busy()) : "-", number_text(d.flops.rate * 1e-9),
@@ -233,9 +233,19 @@ std::vector<std::string> reasons_of(const Comparison& comparison,
 
 std::vector<std::string> columns_of(const Comparison& comparison) {
   const bool on_cpu = comparison.device.is_cpu();
-  return {"",          "regime",     "shares",      "overhead",
-          "bandwidth", "compute",    "inefficient", on_cpu ? "in kernels" : "busy",
-          "GFLOP/s",   "of ceiling", "GB/s",        "of ceiling",
+  return {"",
+          "regime",
+          "shares",
+          "overhead",
+          "bandwidth",
+          "compute",
+          "inefficient",
+          "user",
+          on_cpu ? "in kernels" : "busy",
+          "GFLOP/s",
+          "of ceiling",
+          "GB/s",
+          "of ceiling",
           "prediction"};
 }
 
@@ -245,7 +255,8 @@ std::string bar_of(const Shares& shares, std::size_t width) {
   const std::pair<char, double> parts[] = {{'o', shares.overhead()},
                                            {'=', shares.bandwidth},
                                            {'#', shares.compute},
-                                           {'!', shares.inefficient}};
+                                           {'!', shares.inefficient},
+                                           {'u', shares.user}};
   std::string bar;
   double sum = 0;
   for (const auto& [letter, share] : parts) {
@@ -264,7 +275,8 @@ std::string verdict_text(const Comparison& comparison) {
   std::string text;
   for (const std::string& row : aligned(rows)) text += row + "\n";
   text +=
-      "shares: o overhead, = bandwidth, # compute, ! inefficient kernels; prediction: its error\n";
+      "shares: o overhead, = bandwidth, # compute, ! inefficient kernels, u your own code; "
+      "prediction: its error\n";
   line(text, "order", order_text(modes));
   const std::string recording = recording_text(comparison);
   if (!recording.empty()) line(text, "timeline", recording);

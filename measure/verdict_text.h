@@ -8,7 +8,7 @@
 
 namespace brrr::measure {
 
-// "oooooooo====######!!": overhead, bandwidth, compute and inefficient kernels.
+// "oooooooo====######!!uu": overhead, bandwidth, compute, inefficient kernels and the user's code.
 std::string bar_of(const Shares& shares, std::size_t width);
 // After the table of times.
 std::string verdict_text(const Comparison& comparison);

@@ -62,10 +62,6 @@ std::string time_line(const WatchedStep& step) {
 double share_of(const CodeLine& line, const WatchedStep& step) {
   return line.share * (step.entry ? step.outside_share() : 1);
 }
-std::string text_of(const CodeLine& line) {
-  const char* const what = line.waits ? "waiting at " : line.calls_brrr ? "in brrr from " : "";
-  return what + line.place;
-}
 
 // Where the program's own code is, if it takes time worth a line.
 std::string code_line(const WatchedStep& step) {
@@ -76,7 +72,7 @@ std::string code_line(const WatchedStep& step) {
   for (const CodeLine& line : std::span(step.code).first(std::min(kLines, step.code.size()))) {
     if (share_of(line, step) < kWorth) break;
     if (!text.empty()) text += "; ";
-    text += fmt::format("{} {}", percent_text(share_of(line, step)), text_of(line));
+    text += fmt::format("{} {}", percent_text(share_of(line, step)), to_string(line));
   }
   return text;
 }
@@ -84,7 +80,7 @@ std::string code_line(const WatchedStep& step) {
 std::string regime_line(const WatchedStep& step) {
   std::string own;
   if (step.outside_share() > 0.5)
-    own = step.entry ? "bound by your code between calls" : "bound by your code";
+    own = step.entry ? "bound by your own code between calls" : "bound by your own code";
   if (step.diagnosis) {
     const std::string rest = to_string(*step.diagnosis);
     return own.empty() ? rest : fmt::format("{}; apart from it {}", own, rest);
@@ -175,14 +171,8 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                          {"bytes", kernel.cost->bytes},
                          {"predicted_us", kernel.seconds * 1e6}});
     }
-    Json code = Json::array();
-    for (const CodeLine& line : step.code) {
-      code.push_back({{"place", line.place},
-                      {"calls_brrr", line.calls_brrr},
-                      {"waits", line.waits},
-                      {"share", share_of(line, step)},
-                      {"samples", line.samples}});
-    }
+    std::vector<CodeLine> code = step.code;
+    for (CodeLine& line : code) line.share = share_of(line, step);
     Json one = {{"name", step.name},
                 {"signature", step.entry ? Json(step.entry->signature) : Json(nullptr)},
                 {"mode", name_of(step.mode())},
@@ -193,7 +183,7 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                 {"in_call", describe_timing(step.in_call)},
                 {"between_calls", describe_timing(step.outside)},
                 {"between_calls_share", step.outside_share()},
-                {"code", std::move(code)},
+                {"code", describe(code)},
                 {"predicted_us", step.predicted.seconds() * 1e6},
                 {"planned_bytes", step.entry ? Json(step.entry->planned_bytes()) : Json(nullptr)},
                 {"peak_bytes", step.peak_bytes},

@@ -502,8 +502,8 @@ TEST_CASE("a compiled step is diagnosed by its entry", "[diagnose][compile]") {
         cpu, [&] { step(); }, kQuick);
     CHECK(e.mode == mode);
     CHECK(e.cost.kernels == entry.nodes);
-    CHECK(e.cost.predicted.ps() == entry.predicted.ps());
-    CHECK(e.cost.predicted_at_timed_speed.ps() == entry.predicted.ps());
+    CHECK(e.cost.predicted.ps() == entry.predicted.ps() + e.cost.user_ps);
+    CHECK(e.cost.predicted_at_timed_speed.ps() == entry.predicted.ps() + e.cost.user_ps);
     CHECK(e.cost.roofline.bound.ps() > 0);
     CHECK(e.cost.roofline.growing.ps() <= e.cost.predicted.ps());
     CHECK(measure::shares_of(e).sum() == Approx(1));

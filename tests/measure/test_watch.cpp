@@ -11,12 +11,15 @@
 #include "brrr/tensor/sanitizers.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/json_schema.h"
+#include "tests/harness/own_code.h"
 #include "tests/harness/source_tree.h"
 #include <brrr/brrr.h>
 
 using namespace brrr;
 using Catch::Contains;
 using measure::WatchedStep;
+using own_code::prepare_batch;
+using own_code::wait_for_batch;
 
 namespace {
 
@@ -27,17 +30,6 @@ const WatchedStep* step_of(const std::vector<WatchedStep>& steps, const std::str
       return &each;
   }
   return nullptr;
-}
-
-[[gnu::noinline]] void prepare_batch() {
-  using Clock = std::chrono::steady_clock;  // not brrr's: its code would count as brrr's
-  for (const auto start = Clock::now(); Clock::now() - start < std::chrono::milliseconds(2);) {
-  }
-  asm volatile("");  // no tail call: the frame stays
-}
-[[gnu::noinline]] void wait_for_batch() {
-  std::this_thread::sleep_for(std::chrono::milliseconds(6));
-  asm volatile("");
 }
 
 }  // namespace
@@ -77,7 +69,7 @@ TEST_CASE("a watch sees the calls of compiled steps, and what is between them", 
   CHECK(last->diagnosis->regime);
   CHECK(last->diagnosis->device_time);
   CHECK_THAT(measure::to_text(steps),
-             Contains("brrr: idle\n") && Contains("bound by your code between calls") &&
+             Contains("brrr: idle\n") && Contains("bound by your own code between calls") &&
                  Contains("60 replays, graph, no arguments") && Contains("60 replays, fused"));
 }
 
@@ -190,8 +182,8 @@ TEST_CASE("an eager step that waits for its data is bound by the program", "[wat
   REQUIRE_FALSE(steps[0].code.empty());
   CHECK(steps[0].code[0].waits);
   CHECK_FALSE(steps[0].code[0].calls_brrr);
-  CHECK_THAT(measure::to_text(steps),
-             Contains("bound by your code") && Contains("look at ") && Contains("wait_for_batch"));
+  CHECK_THAT(measure::to_text(steps), Contains("bound by your own code") && Contains("look at ") &&
+                                          Contains("wait_for_batch"));
 }
 
 TEST_CASE("updates within compiled steps, and after their replays, end no eager step", "[watch]") {
