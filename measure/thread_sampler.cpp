@@ -306,7 +306,15 @@ class Code {
     if (is_new) at->second = owner_of(address);
     return at->second;
   }
-  std::string function_at(std::uintptr_t address) { return code_.frame_at(address).function; }
+  // Of the innermost function that is no header's.
+  std::string function_of(std::span<const std::uintptr_t> stack) {
+    constexpr std::array<std::string_view, 3> kHeaders = {"std::", "__gnu_cxx::", "brrr::"};
+    for (const std::uintptr_t address : stack) {
+      std::string name = code_.frame_at(address).function;
+      if (!starts_with_any(name, kHeaders)) return name;
+    }
+    return code_.frame_at(stack.front()).function;
+  }
 
  private:
   Of owner_of(std::uintptr_t address) {
@@ -314,11 +322,12 @@ class Code {
     constexpr std::array<std::string_view, 4> kNames = {"std::", "__gnu_cxx::", "_start",
                                                         "__libc_start"};
     const Frame frame = code_.frame_at(address);
-    // Beside brrr's shared library, what has its name are templates of its headers, into which the
-    // program's lambdas are inlined.
-    if (frame.module.starts_with(kLibrary) || (!is_shared_ && frame.function.starts_with("brrr")))
-      return Of::brrr;
+    if (frame.module.starts_with(kLibrary)) return Of::brrr;
     const std::string path = code_.path_of(address);
+    // Beside brrr's shared library all of the program's file is its own: its lambdas are inlined
+    // into templates of brrr's and the standard library's headers, which have the name.
+    if (is_shared_ && path == program_) return Of::program;
+    if (frame.function.starts_with("brrr")) return Of::brrr;
     if (frame.module.empty() || starts_with_any(path, kPaths) ||
         starts_with_any(frame.function, kNames))
       return Of::system;
@@ -358,8 +367,7 @@ std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSamp
   for (std::size_t i = 0; i < samples.size(); ++i) {
     if (stacks[i].empty()) continue;
     const bool has_line = places[i].find("+0x") == std::string::npos;
-    ++counts[{has_line ? places[i] : code.function_at(stacks[i].front()), in_brrr[i],
-              samples[i].waits}];
+    ++counts[{has_line ? places[i] : code.function_of(stacks[i]), in_brrr[i], samples[i].waits}];
   }
   std::vector<CodeLine> lines;
   for (const auto& [key, count] : counts) {
@@ -389,8 +397,17 @@ UserCode user_code_in(const std::function<void()>& call, double seconds) {
   sampler.end();
   const HostSamples samples = sampler.samples();
   code.lines = code_lines(samples, samples.samples);
+  double known = 0;
+  for (const CodeLine& each : code.lines) {
+    known += each.share;
+    if (!each.calls_brrr) code.share += each.share;
+  }
+  constexpr double kEnough = 0.8;
+  if (known < kEnough) {
+    code.problem = fmt::format("{:.0f} % of {} samples of the host's stack show what called",
+                               100 * known, samples.samples.size());
+  }
   std::erase_if(code.lines, [](const CodeLine& each) { return each.calls_brrr; });
-  for (const CodeLine& each : code.lines) code.share += each.share;
   return code;
 }
 

@@ -65,7 +65,7 @@ std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSamp
 struct UserCode {
   double share = 0;                  // of the host's time
   std::vector<CodeLine> lines = {};  // of it
-  std::string problem = {};          // why it was not sampled
+  std::string problem = {};          // why it was not sampled, or may be incomplete
 };
 
 // Samples `call`, which runs a step, again and again for about `seconds`.
