@@ -38,7 +38,7 @@ struct Command {
   std::int64_t steps = 20;
   double seconds = 0.5;
   // Of compare:
-  bool double_batch = false, quick = false, timeline = false, verbose = false;
+  bool double_batch = false, quick = false, verbose = false;
   std::string report = {};
   // Of explain:
   bool dot = false, source = false, svg = false;
@@ -75,9 +75,6 @@ void add_compare(Command& command) {
   }
   command.app->add_flag("--quick", command.quick,
                         "Time the modes alone: try no other change of the step");
-  command.app->add_flag("--timeline", command.timeline,
-                        "Record steps of each mode, to name the causes of idle time, also if that "
-                        "takes more than a second");
   command.app->add_flag("--verbose", command.verbose, "Print all that was measured and predicted");
   add_report(command.app, command.report);
 }
@@ -106,7 +103,6 @@ int run_compare(const Command& command, const ModelRun& run) {
                                .check_doubled = command.double_batch,
                                .variations = variations ? variations() : decltype(variations())(),
                                .tries = !command.quick,
-                               .timeline = command.timeline,
                                .describes = run.describes,
                                .facts = run.facts,
                                .progress = [&](const std::string& what) { progress.show(what); },

@@ -270,15 +270,17 @@ void Comparing::gather() {
 // Records a timeline. Called after all timings, since CUPTI may slow a process down from its first
 // use.
 void Comparing::record(std::size_t i) {
-  constexpr int kUntracedSteps = 10;
-  constexpr double kSeconds = 0.05;
+  // Of a short step more are recorded, so that the median of a kernel's times is undisturbed.
+  constexpr double kSeconds = 0.05, kUntracedSeconds = 0.2;
   Side& side = result_.sides[i];
   Evidence& evidence = evidence_[i];
-  // Of a short step more are recorded, so that the median of a kernel's times is undisturbed.
-  const int steps = std::clamp(static_cast<int>(kSeconds / side.step->median), 3, 9);
+  const auto in = [&](double seconds, int most) {
+    return std::clamp(static_cast<int>(seconds / side.step->median), 3, most);
+  };
   const auto again = [&] {
     side.timeline =
-        record_timeline(device(), call_of(i), {.steps = steps, .untraced_steps = kUntracedSteps});
+        record_timeline(device(), call_of(i),
+                        {.steps = in(kSeconds, 9), .untraced_steps = in(kUntracedSeconds, 10)});
   };
   again();
   // Recording hardly slows long steps on the CPU, so other work on the machine did.
@@ -305,17 +307,9 @@ void Comparing::record(std::size_t i) {
 
 // Records the idle gaps of each mode, and judges with them.
 void Comparing::judge_all() {
-  constexpr double kMostSeconds = 1, kTimelineSteps = 20;  // approximately all of its steps
-  double seconds = 0;
-  for (const Side& side : result_.sides) seconds += kTimelineSteps * side.step->median;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
-    if (options_.timeline || seconds <= kMostSeconds) {
-      show("recording " + result_.sides[i].name);
-      record(i);
-    } else {
-      evidence_[i].without_timeline = fmt::format(
-          "recording all modes takes about {} s, so it needs --timeline", number_text(seconds));
-    }
+    show("recording " + result_.sides[i].name);
+    record(i);
   }
   // Eager calls run the kernels of the replay.
   const auto replay = replay_of_eager();

@@ -64,7 +64,6 @@ struct CompareOptions {
   // the fastest mode, with those that are known for the device and with twice the batch.
   std::vector<std::pair<std::string, MakeStep>> variations = {};
   bool tries = true;           // false: nothing but modes and policies is tried
-  bool timeline = false;       // records timelines of long steps too
   std::string describes = {};  // "batch 128, width 256": printed beside the name
   std::vector<Fact> facts = {};
   std::function<void(const std::string& what)> progress = [](const std::string&) {};
