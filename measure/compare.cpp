@@ -377,9 +377,9 @@ void Comparing::advise() {
   for (Side& side : result_.sides) {
     Diagnosis& found = side.diagnosis;
     if (!found.regime) continue;
-    if (is_faster(*fastest.step, *side.step)) {
-      found.advice = fmt::format("{} is {:.2f} times as fast, as measured", fastest.name,
-                                 side.step->median / fastest.step->median);
+    const double gain = gain_over(*side.step, found, *fastest.step);
+    if (gain > 1) {
+      found.advice = fmt::format("{} is {:.2f} times as fast, as measured", fastest.name, gain);
     } else if (&side == &fastest && !helpful.empty()) {
       found.advice = fmt::format("{}, as measured", fmt::join(helpful, "; "));
     } else {

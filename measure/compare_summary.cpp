@@ -103,12 +103,12 @@ std::string losses_text(const Comparison& comparison) {
 // What helps, as measured: the fastest mode, then what was tried on it.
 std::string try_text(const Comparison& comparison) {
   const Side &base = comparison.sides.front(), &fastest = comparison.fastest();
-  const bool faster = is_faster(*fastest.step, *base.step);
+  const double gain = gain_over(*base.step, base.diagnosis, *fastest.step);
   const Tried* const best = comparison.tried.empty() || !comparison.tried.front().helps()
                                 ? nullptr
                                 : &comparison.tried.front();
-  if (!faster && best) return to_string(*best);
-  if (!faster) {
+  if (gain == 1 && best) return to_string(*best);
+  if (gain == 1) {
     std::vector<std::string> names;
     for (const Tried& each : comparison.tried) names.push_back(each.name);
     const bool own = fastest.diagnosis.regime == Regime::user;
@@ -116,8 +116,7 @@ std::string try_text(const Comparison& comparison) {
                        own ? "your own code" : "nothing of these", names.empty() ? "" : ", nor ",
                        fmt::join(names, ", "));
   }
-  return fmt::format("{}: {:.2f} times as fast as {}{}", fastest.name, comparison.speed_up(fastest),
-                     base.name,
+  return fmt::format("{}: {:.2f} times as fast as {}{}", fastest.name, gain, base.name,
                      best ? fmt::format("; then {}: {:.2f} times", best->name, best->gain()) : "");
 }
 

@@ -24,6 +24,12 @@ bool is_faster(const Timing& step, const Timing& other) {
   return (1 + kSame) * step.median < other.median;
 }
 
+double gain_over(const Timing& slow, const Diagnosis& of_slow, const Timing& step) {
+  const double user = of_slow.shares ? of_slow.shares->user : 0;
+  const double least = std::max(step.median, user * slow.median);
+  return (1 + kSame) * least < slow.median ? slow.median / least : 1;
+}
+
 bool order_is_right(std::span<const ComparedMode> modes) {
   for (const ComparedMode& fast : modes) {
     for (const ComparedMode& slow : modes) {
@@ -42,7 +48,7 @@ std::string verdict_on(std::span<const ComparedMode> modes) {
   const ComparedMode& fastest = *std::ranges::min_element(
       modes, {}, [](const ComparedMode& mode) { return mode.measured.median; });
   const std::string start = fmt::format("{} is {}", first.name, regime_text(first.diagnosis));
-  if (!is_faster(fastest.measured, first.measured)) {
+  if (gain_over(first.measured, first.diagnosis, fastest.measured) == 1) {
     const char* const others = modes.size() > 1 ? ", and no other mode is faster by 5 %" : "";
     return fmt::format("{}{}; {}", start, others, first.diagnosis.advice);
   }

@@ -21,6 +21,10 @@ struct ComparedMode {
 // Whether a step is faster than another by more than 5 %.
 bool is_faster(const Timing& step, const Timing& other);
 
+// How many times as fast `step` is as `slow`. What saves more than all that is not the user's own
+// code is a change of that code's time, which no mode causes. 1: it is not faster by more than 5 %.
+double gain_over(const Timing& slow, const Diagnosis& of_slow, const Timing& step);
+
 // Whether every two modes have the predicted order. Two that differ by less than 5 %, or by less
 // than their samples spread, have none.
 bool order_is_right(std::span<const ComparedMode> modes);

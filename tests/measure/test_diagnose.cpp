@@ -434,6 +434,14 @@ TEST_CASE("the verdict on modes has the regime, the fastest mode and advice", "[
   CHECK(measure::verdict_on(modes).ends_with("and is overhead-bound (71 %); raise the batch"));
   CHECK(measure::is_faster(timing(100), timing(106)));
   CHECK_FALSE(measure::is_faster(timing(100), timing(104)));
+  measure::Diagnosis own;
+  CHECK(measure::gain_over(timing(200), own, timing(100)) == Approx(2));
+  CHECK(measure::gain_over(timing(104), own, timing(100)) == 1);
+  // No mode makes the user's own code faster.
+  own.shares = measure::Shares{.idle = 0.2, .user = 0.8};
+  CHECK(measure::gain_over(timing(200), own, timing(100)) == Approx(1.25));
+  own.shares = measure::Shares{.idle = 0.03, .user = 0.97};
+  CHECK(measure::gain_over(timing(200), own, timing(100)) == 1);
   modes[1].measured = timing(91);
   CHECK(measure::verdict_on(modes) ==
         "eager is overhead-bound (71 %), and no other mode is faster by 5 %; replay it");
