@@ -20,6 +20,7 @@ The largest is the regime. It is undecided where the second is less than 10 poin
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -67,8 +68,8 @@ def verdict_on(program, name, mode, device, seconds):
 def follow(program, name, device, seconds, document):
     base, fastest = document["rows"][0], min(document["rows"], key=lambda row: row["step_us"])
     tried = document["tried"][:1]
-    if fastest["step_us"] * 1.05 < base["step_us"]:
-        mode, env, said, advice = fastest["mode"], {}, base["step_us"] / fastest["step_us"], fastest["mode"]
+    if advised := re.match(r"(\w+) is ([\d.]+) times as fast, as measured", base["advice"] or ""):
+        mode, env, said, advice = advised[1], {}, float(advised[2]), advised[1]
     elif tried and tried[0]["name"] == "one thread" and tried[0]["gain"] > 1.05:
         mode, env, said, advice = fastest["mode"], {"BRRR_THREADS": "1"}, tried[0]["gain"], tried[0]["name"]
         base = fastest
