@@ -13,9 +13,10 @@ namespace brrr::measure {
 
 namespace {
 
-// What the step's own code takes while no kernel runs is added to the predictions.
+// What the step's own code takes while no kernel runs is added to the predictions. A small part is
+// overhead: brrr's headers are inlined into the program.
 void find_user_code(Device device, const std::function<void()>& step, Evidence& evidence) {
-  constexpr double kLeast = 0.03, kSeconds = 0.1;
+  constexpr double kLeast = 0.05, kSeconds = 0.1;
   const Timing& busy = device.is_cpu() ? *evidence.in_kernels : *evidence.queued;
   const double idle = std::max(0.0, 1 - busy.median / evidence.step.median);
   if (idle < kLeast) return;
@@ -23,6 +24,7 @@ void find_user_code(Device device, const std::function<void()>& step, Evidence& 
   evidence.user = user_code_in(
       [&, batch = synchronized_batch(device, step)] { batch(std::lround(calls)); }, kSeconds);
   evidence.user.share = std::min(evidence.user.share, idle);
+  if (evidence.user.share < kLeast) evidence.user = {.problem = evidence.user.problem};
   evidence.cost.user_ps = std::lround(evidence.user.share * evidence.step.median * 1e12);
   evidence.cost.predicted.overhead_ps += evidence.cost.user_ps;
   evidence.cost.predicted_at_timed_speed.overhead_ps += evidence.cost.user_ps;

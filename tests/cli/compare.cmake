@@ -156,7 +156,7 @@ endforeach()
 member(rows 0 at_timed_speed prediction_error)
 expect_null(rows 1 at_timed_speed)
 call(0 ${mlp} --steps 2 --verbose)
-foreach(word "\n +regime +shares +overhead +bandwidth +compute +inefficient +in kernels" "\neager +[a-z]+ " "\norder +fastest first: "
+foreach(word "\n +regime +shares +overhead +bandwidth +compute +inefficient +user +in kernels" "\neager +[a-z]+ " "\norder +fastest first: "
     "\nverdict +eager is " "\nin doubt +default ceilings \\(the disk cache is off\\): brrr calibrate measures this machine's\n")
   if(NOT out MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${out}")
