@@ -112,8 +112,9 @@ def main():
                 finally:
                     for process in busy:
                         process.kill()
-                found = follow(options.program, name, options.device, options.time, documents[name])
-                if found and not options.load:
+                found = None if options.load else follow(options.program, name, options.device, options.time,
+                                                         documents[name])
+                if found:
                     followed.append({"name": name, **found})
                     print(f"{name}: {found['advice']}: said {found['said']:.2f} times as fast, got {found['got']:.2f}")
             row = next(row for row in documents[name]["rows"] if row["mode"] == mode)

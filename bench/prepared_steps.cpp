@@ -161,7 +161,7 @@ Make many_parameters(int count) {
   };
 }
 
-// A pendulum by Runge and Kutta's method.
+// An ordinary differential equation by the Runge-Kutta method of fourth order.
 Make ode(int steps) {
   return [=](Mode mode, Part part) {
     const Tensor start = randn({rows_of(part, 16), 2}), w = randn({2, 2});
