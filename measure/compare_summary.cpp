@@ -37,12 +37,8 @@ std::string in_colors(const std::string& bar) {
   std::string text;
   for (std::size_t i = 0; i < bar.size(); ++i) {
     if (i == 0 || bar[i] != bar[i - 1]) {
-      const char* const color = bar[i] == 'o'   ? "\033[33m"
-                                : bar[i] == '=' ? "\033[36m"
-                                : bar[i] == '#' ? "\033[32m"
-                                : bar[i] == 'u' ? "\033[35m"
-                                                : "\033[31m";
-      text += color;
+      const auto shown = std::ranges::find(kShownShares, bar[i], &ShownShare::letter);
+      if (shown != std::end(kShownShares)) text += shown->color;
     }
     text += bar[i];
   }
@@ -185,14 +181,10 @@ std::string regime_text(const Comparison& comparison) {
   const Side& side = comparison.sides.front();
   const Diagnosis& d = side.diagnosis;
   if (!d.regime) return side.name + ": no verdict";
-  const std::pair<const char*, double> parts[] = {{"overhead", d.shares->overhead()},
-                                                  {"bandwidth", d.shares->bandwidth},
-                                                  {"compute", d.shares->compute},
-                                                  {"slow", d.shares->inefficient},
-                                                  {"yours", d.shares->user}};
   std::vector<std::string> shares;
-  for (const auto& [name, share] : parts) {
-    if (share >= kVisible) shares.push_back(fmt::format("{} {}", percent_text(share), name));
+  for (const ShownShare& each : kShownShares) {
+    const double share = d.shares->of(each.regime);
+    if (share >= kVisible) shares.push_back(fmt::format("{} {}", percent_text(share), each.name));
   }
   const char* const confidence = kConfidences[static_cast<std::size_t>(d.confidence)];
   return fmt::format("{} is {}: {}{}", side.name,

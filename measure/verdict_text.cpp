@@ -21,9 +21,9 @@ std::vector<std::string> row_of(const ComparedMode& mode) {
   const bool mixed = d.shares && d.shares->mixed_with();
   std::vector<std::string> row = {mode.name, mixed ? "mixed" : d.regime ? name_of(*d.regime) : "-"};
   if (d.shares) {
-    row.insert(row.end(), {bar_of(*d.shares, 20), percent_text(d.shares->overhead()),
-                           percent_text(d.shares->bandwidth), percent_text(d.shares->compute),
-                           percent_text(d.shares->inefficient), percent_text(d.shares->user)});
+    row.push_back(bar_of(*d.shares, 20));
+    for (const ShownShare& each : kShownShares)
+      row.push_back(percent_text(d.shares->of(each.regime)));
   } else {
     row.insert(row.end(), 6, "-");
   }
@@ -252,18 +252,13 @@ std::vector<std::string> columns_of(const Comparison& comparison) {
 }  // namespace
 
 std::string bar_of(const Shares& shares, std::size_t width) {
-  const std::pair<char, double> parts[] = {{'o', shares.overhead()},
-                                           {'=', shares.bandwidth},
-                                           {'#', shares.compute},
-                                           {'!', shares.inefficient},
-                                           {'u', shares.user}};
   std::string bar;
   double sum = 0;
-  for (const auto& [letter, share] : parts) {
-    sum += share;
+  for (const ShownShare& each : kShownShares) {
+    sum += shares.of(each.regime);
     const auto end = static_cast<std::size_t>(
         std::lround(static_cast<double>(width) * std::clamp(sum, 0.0, 1.0)));
-    bar.append(end - std::min(end, bar.size()), letter);
+    bar.append(end - std::min(end, bar.size()), each.letter);
   }
   return bar;
 }
