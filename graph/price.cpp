@@ -276,8 +276,8 @@ std::optional<std::vector<double>> replay_times(std::span<Program* const> progra
 
 // --- Memory for kernels that are timed ---
 
-// Buffers of three kinds: of numbers that kernels read, of zeros in place of indices and flags, and
-// those that kernels write to.
+// Buffers of three kinds: of numbers that kernels read, of indices and flags, and those that
+// kernels write to.
 class KernelTimer::Scratch {
  public:
   explicit Scratch(Device device) : device_(device) {}
@@ -286,7 +286,7 @@ class KernelTimer::Scratch {
   // memory. `chain` ends before this reserves more memory.
   void add(Graph& chain, const Kernel& kernel, int length, int sets) {
     const std::vector<Part> parts = parts_of(kernel, sets);
-    for (const Part& part : parts) fill_updated(part, sets);
+    for (const Part& part : parts) fill(part, sets, least_size(*kernel.node));
     while (chain.buffers.size() < kKinds) {
       const Tensor& memory = memory_[chain.buffers.size()];
       const Storage* const storage = TensorImpl::of(memory)->storage;
@@ -323,19 +323,20 @@ class KernelTimer::Scratch {
       if (memory_[kind].defined() && memory_[kind].numel() >= bytes[kind]) continue;
       memory_[kind] = Tensor();  // free the smaller one first
       memory_[kind] = make_tensor(DType::boolean, Dims{bytes[kind]}, device_);
-      if (kind != written) fill(memory_[kind], kind == numbers);
+      if (kind == numbers) fill_with_numbers(memory_[kind]);
     }
   }
 
  private:
-  enum Kind : std::uint8_t { numbers, zeros, written };
+  enum Kind : std::uint8_t { numbers, indices, written };
   static constexpr std::size_t kKinds = 3;
   static constexpr int64_t kLine = 512;  // what allocators align to
 
   // The memory of one buffer of a node: of the first set, with those of the others behind it.
   struct Part {
     int buffer, kind;
-    bool updated, is_number;
+    bool updated;
+    DType dtype;
     int64_t begin, bytes;
   };
 
@@ -348,11 +349,12 @@ class KernelTimer::Scratch {
       };
       const auto &in = kernel.node->inputs, &out = kernel.node->outputs;
       const bool is_read = of(in) != in.end(), is_written = of(out) != out.end();
-      const bool is_number = is_floating(is_read ? of(in)->dtype : of(out)->dtype);
-      const Kind kind = is_written ? written : is_number ? numbers : zeros;
+      const DType dtype = is_read ? of(in)->dtype : of(out)->dtype;
+      const bool is_number = is_floating(dtype);
+      const Kind kind = is_written ? written : is_number ? numbers : indices;
       const auto bytes = static_cast<int64_t>(kernel.graph->buffers[buffer].bytes);
       const int64_t lines = (std::max<int64_t>(bytes, 1) + kLine - 1) / kLine * kLine;
-      parts.push_back({buffer, kind, is_read && is_written, is_number, used[kind], lines});
+      parts.push_back({buffer, kind, is_read && is_written, dtype, used[kind], lines});
       used[kind] += lines * sets;
     }
     return parts;
@@ -362,19 +364,29 @@ class KernelTimer::Scratch {
     return make_view(memory, Dims{length}, Dims{1}, from);
   }
 
-  // Numbers between 2^-7 and 2 in every floating type, of which no function is denormal; or zeros.
-  void fill(const Tensor& memory, bool numbers) const {
+  // Of the operands of numbers: lower integers are valid as indices into each dimension of them.
+  static int64_t least_size(const Node& node) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Value& value : node.inputs) {
+      for (const int64_t size : value.shape)
+        if (is_floating(value.dtype)) least = std::min(least, size);
+    }
+    return std::max<int64_t>(least, 1);
+  }
+
+  // Repeats values of `size` bytes each.
+  template <class Next>
+  void repeat(const Tensor& memory, int64_t size, const Next& next) const {
     constexpr int64_t kPattern = int64_t{1} << 17;
     const int64_t bytes = memory.numel();
     int64_t filled = std::min(bytes, kPattern);
     const Tensor pattern = make_tensor(DType::boolean, Dims{filled}, Device::cpu());
     auto* const to = static_cast<char*>(pattern.data());
-    std::memset(to, 0, static_cast<std::size_t>(filled));
     std::uint64_t state = 1;
-    for (int64_t i = 0; numbers && i + 1 < filled; i += 2) {
+    for (int64_t i = 0; i < filled; i += size) {
       state = state * 6364136223846793005 + 1442695040888963407;
-      const auto word = static_cast<std::uint16_t>(0x3f80 | state >> (64 - 7));
-      std::memcpy(to + i, &word, sizeof(word));
+      const std::uint64_t value = next(state >> 32);
+      std::memcpy(to + i, &value, static_cast<std::size_t>(std::min(size, filled - i)));
     }
     copy_bytes(bytes_of(memory, 0, filled), pattern);
     for (int64_t more = 0; filled < bytes; filled += more) {
@@ -383,15 +395,20 @@ class KernelTimer::Scratch {
     }
   }
 
-  // Operands that a kernel updates: their memory has the results of another kernel in it.
-  void fill_updated(const Part& part, int sets) const {
-    if (!part.updated) return;
-    const Tensor to = bytes_of(memory_[written], part.begin, part.bytes * sets);
-    if (part.is_number) {
-      copy_bytes(to, bytes_of(memory_[numbers], 0, part.bytes * sets));
-    } else {
-      fill(to, false);
-    }
+  // Numbers between 2^-7 and 2 in every floating type, of which no function is denormal.
+  void fill_with_numbers(const Tensor& memory) const {
+    repeat(memory, 2, [](std::uint64_t random) { return 0x3f80 | random >> (32 - 7); });
+  }
+
+  // Indices, and operands that a kernel updates: other kernels wrote to that memory.
+  void fill(const Part& part, int sets, int64_t least) const {
+    if (part.kind != indices && !part.updated) return;
+    const Tensor to = bytes_of(memory_[part.kind], part.begin, part.bytes * sets);
+    if (is_floating(part.dtype)) return copy_bytes(to, bytes_of(memory_[numbers], 0, to.numel()));
+    const auto below = static_cast<std::uint64_t>(
+        part.dtype == DType::boolean ? std::min<int64_t>(least, 2) : least);
+    repeat(to, static_cast<int64_t>(size_of(part.dtype)),
+           [below](std::uint64_t random) { return random % below; });
   }
 
   Device device_;

@@ -11,6 +11,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -136,6 +137,33 @@ TEST_CASE("price: a call that refuses the values that it is timed with has the c
   const core::LaunchCost kernel = step.launches().at(0);
   CHECK(kernel.predicted.ps() == kernel.by_ceilings.ps());
   CHECK(item(step()) == 0.5);
+}
+
+TEST_CASE("price: indices are valid in every dimension, and spread", "[price]") {
+  static std::set<std::int64_t> seen, flags;
+  const core::Op op = register_op(
+      StructuredOp{.name = "test_price_sees",
+                   .inputs = 3,
+                   .infer = infer_like_operand,
+                   .cpu =
+                       [](const core::Call& call, Tensor* outputs) {
+                         const Tensor &index = call.input(1), &flag = call.input(2);
+                         for (std::int64_t i = 0; i < index.numel(); ++i) {
+                           seen.insert(index.data<std::int64_t>()[i]);
+                           flags.insert(static_cast<std::int64_t>(flag.data<bool>()[i]));
+                         }
+                         copy_(outputs[0], call.input(0));
+                       },
+                   .pure = true,
+                   .cost = core::cost_of_moving});
+  const Tensor x = noise({8, 5}, 1), index = zeros({64}, {i64}), flag = gt(rand({64}), 0.5);
+  auto step = compile([&] { return call_op(op, {x, index, flag}, {})[0]; });
+  step();
+  seen.clear();
+  flags.clear();
+  step.measure_kernels();
+  CHECK(seen == std::set<std::int64_t>{0, 1, 2, 3, 4});
+  CHECK(flags == std::set<std::int64_t>{0, 1});
 }
 
 TEST_CASE("price: times are kept on disk, and damaged files are not used", "[price]") {
