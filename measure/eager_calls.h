@@ -32,9 +32,8 @@ Batch small_calls(Device device);
 // The time of small_calls, relative to the calibrated one: 1.5 on a host whose clock has fallen by
 // a third since. 1 where ceilings are defaults.
 double host_slowdown(const Timing& small_calls, const graph::Ceilings& ceilings);
-// The same now, by the median of 50 milliseconds: in 8 it was 1.6 times too high for one of 15
-// steps on an H200's host. A shared host's speed may change by a third within a tenth of a second:
-// where a step is timed, time small_calls alternately with it.
+// The same now, by the median of 50 milliseconds. The speed of a shared host changes faster than
+// that: where a step is timed, time small_calls alternately with it.
 double host_slowdown(Device device, const graph::Ceilings& ceilings);
 
 // These times on a host that is slower by this factor.
