@@ -93,7 +93,8 @@ std::string to_json(const Profile& profile) {
                    {"sampled_steps", ledger.steps},
                    {"complete", ledger.is_complete()},
                    {"missing", ledger.missing},
-                   {"classes", std::move(classes)}});
+                   {"classes", std::move(classes)},
+                   {"code", describe(ledger.code)}});
   return text_of(document);
 }
 

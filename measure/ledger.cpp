@@ -191,6 +191,7 @@ HostProfile named(const HostSamples& samples) {
         by_stack.emplace(std::pair(frames, sample.complete), profile.stacks.size());
     if (is_new)
       profile.stacks.push_back({.frames = std::move(frames), .complete = sample.complete});
+    profile.of_samples.push_back(static_cast<std::uint32_t>(place->second));
     HostProfile::Stack& stack = profile.stacks[place->second];
     stack.ns += sample.ns;
     ++stack.samples;
@@ -235,15 +236,24 @@ Ledger ledger_of(Device device, HostProfile profile, std::int64_t steps, const T
   return ledger;
 }
 
-Ledger host_ledger(Device device, const std::function<void()>& step, const LedgerOptions& options) {
-  const long most_queued = steps_without_wait(device, step);
-  const Batch plain = synchronized_batch(device, [&, queued = 0L]() mutable {
-    step();
-    if (++queued == most_queued) {
-      synchronize(device);
-      queued = 0;
-    }
-  });
+namespace {
+
+// The lines of the samples of the class `user`.
+std::vector<CodeLine> user_lines(const HostSamples& samples, const HostProfile& profile) {
+  std::vector<HostSample> own;
+  for (std::size_t i = 0; i < samples.samples.size(); ++i) {
+    if (profile.class_of(profile.stacks[profile.of_samples[i]]) == HostClass::user)
+      own.push_back(samples.samples[i]);
+  }
+  std::vector<CodeLine> lines = code_lines(samples, own);
+  std::erase_if(lines, [](const CodeLine& line) { return line.calls_brrr; });
+  const double all = static_cast<double>(samples.samples.size());
+  for (CodeLine& line : lines) line.share = static_cast<double>(line.samples) / all;
+  return lines;
+}
+
+// `plain` runs as many steps as it is told; samples fall in every second batch of them.
+Ledger sampled_ledger(Device device, const Batch& plain, const LedgerOptions& options) {
   HostSampler sampler(options.sampling);
   std::vector<SampledBatch> batches;
   const Batch sampled = [&](long n) {
@@ -262,7 +272,31 @@ Ledger host_ledger(Device device, const std::function<void()>& step, const Ledge
   const auto [samples, steps] = undisturbed(sampler.samples(), batches, traced.median);
   Ledger ledger = ledger_of(device, named(samples), steps, untraced, traced);
   ledger.interruption_ns = samples.interruption_ns;
+  ledger.code = user_lines(samples, ledger.profile);
   return ledger;
+}
+
+}  // namespace
+
+Ledger host_ledger(Device device, const std::function<void()>& step, const LedgerOptions& options) {
+  const long most_queued = steps_without_wait(device, step);
+  const Batch plain = synchronized_batch(device, [&, queued = 0L]() mutable {
+    step();
+    if (++queued == most_queued) {
+      synchronize(device);
+      queued = 0;
+    }
+  });
+  Ledger ledger = sampled_ledger(device, plain, options);
+  // A sleep that is interrupted lasts longer, by more than the interruption.
+  const bool slowed = ledger.perturbation() > kPerturbation || ledger.closure() > kClosure;
+  if (ledger.samples == 0 || ledger.untraced.disturbed() || !slowed) return ledger;
+  const double period =
+      static_cast<double>(ledger.profile.ns()) * 1e-9 / static_cast<double>(ledger.samples);
+  LedgerOptions rarer = options;
+  rarer.sampling.period_seconds =
+      std::clamp(period * ledger.perturbation() / (kClosure / 2), period, 1.0);
+  return sampled_ledger(device, plain, rarer);
 }
 
 }  // namespace brrr::measure

@@ -14,6 +14,7 @@
 
 #include <brrr/measure/host_samples.h>
 #include <brrr/measure/symbols.h>
+#include <brrr/measure/thread_sampler.h>
 #include <brrr/measure/timing.h>
 #include <brrr/tensor/device.h>
 
@@ -56,6 +57,7 @@ struct HostProfile {
 
   std::vector<Frame> frames;
   std::vector<Stack> stacks;
+  std::vector<std::uint32_t> of_samples = {};     // indices of `stacks`, in the order of samples
   std::int64_t lost = 0;                          // samples that did not fit in memory
   std::vector<std::string> without_symbols = {};  // modules of brrr without a symbol table
 
@@ -86,6 +88,7 @@ struct Ledger {
   // Gaps in the ledger, with reasons; empty: it is complete.
   std::vector<std::string> missing;
   HostProfile profile;
+  std::vector<CodeLine> code = {};  // the lines of `user`; shares are of all the time
 
   bool is_complete() const { return missing.empty(); }
   const LedgerLine& operator[](HostClass each) const {
@@ -105,8 +108,9 @@ struct LedgerOptions {
 
 // Runs the step for some seconds, alternately sampled and not, on the calling thread. Repetitions
 // whose time is more than 10 % from the median are left out: other work on the machine changed
-// them. On CUDA it waits for the device often enough that no launch waits for a full queue: that
-// time is in `waiting`.
+// them. A step that samples slow down, as one that sleeps, is sampled again in longer periods. On
+// CUDA it waits for the device often enough that no launch waits for a full queue: that time is in
+// `waiting`.
 Ledger host_ledger(Device device, const std::function<void()>& step,
                    const LedgerOptions& options = {});
 // The same from an existing profile.

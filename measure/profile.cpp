@@ -18,6 +18,7 @@ Profile profile(ModelRun run) {
 
 std::string to_text(const Profile& profile) {
   constexpr double kBar = 24;
+  constexpr std::size_t kShownLines = 6;
   const Ledger& ledger = profile.ledger;
   std::vector<LedgerLine> lines(ledger.lines.begin(), ledger.lines.end());
   std::ranges::stable_sort(lines, std::greater(), &LedgerLine::ns);
@@ -46,6 +47,10 @@ std::string to_text(const Profile& profile) {
   const std::vector<std::string> table = aligned(rows);
   for (std::size_t i = 0; i < table.size(); ++i)
     text += table[i] + (bars[i].empty() ? "" : "  ") + bars[i] + "\n";
+  for (std::size_t i = 0; i < std::min(ledger.code.size(), kShownLines); ++i) {
+    text += fmt::format("{:<16} {:.1f} % {}\n", i == 0 ? "user code" : "",
+                        ledger.code[i].share * 100, to_string(ledger.code[i]));
+  }
   for (const std::string& what : ledger.missing)
     text += fmt::format("{:<16} {}\n", "incomplete", what);
   return text;

@@ -14,9 +14,11 @@
 #include "brrr/tensor/measure_library.h"
 #include "brrr/tensor/sanitizers.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/own_code.h"
 #include <brrr/brrr.h>
 
 using namespace brrr;
+using Catch::Contains;
 using measure::Frame;
 using measure::HostClass;
 using measure::HostProfile;
@@ -174,12 +176,6 @@ Ledger quick_ledger(const std::function<void()>& step, Device device = cpu) {
   return measure::host_ledger(device, step, {.seconds = 1});
 }
 
-[[gnu::noinline]] void spin_in_this_test() {
-  using Clock = std::chrono::steady_clock;
-  for (const auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(50);) {
-  }
-}
-
 }  // namespace
 
 TEST_CASE("a training step's time is in the classes of its work", "[ledger][timing]") {
@@ -211,11 +207,24 @@ TEST_CASE("a training step's time is in the classes of its work", "[ledger][timi
 TEST_CASE("the user's own code has its class", "[ledger]") {
   const Tensor a = ones({1});
   const Ledger ledger = quick_ledger([&] {
-    spin_in_this_test();
+    own_code::prepare_batch();
     add(a, a);
   });
   CHECK(ledger[HostClass::user].share > 0.9);
   CHECK(ledger[HostClass::user].ns > 40e3);
+  REQUIRE_FALSE(ledger.code.empty());
+  CHECK_THAT(ledger.code[0].place, Contains("own_code.h") || Contains("prepare_batch"));
+  double of_lines = 0;
+  for (const measure::CodeLine& line : ledger.code) of_lines += line.share;
+  CHECK(of_lines == Approx(ledger[HostClass::user].share).margin(0.05));
+}
+
+TEST_CASE("a step that sleeps is sampled so rarely that its classes add up", "[ledger][timing]") {
+  const Ledger ledger = quick_ledger([] { own_code::wait_for_batch(); });
+  CHECK(ledger[HostClass::user].share > 0.95);
+  REQUIRE_FALSE(ledger.code.empty());
+  CHECK_THAT(ledger.code[0].place, Contains("wait_for_batch"));
+  if (!ledger.untraced.disturbed()) CHECK(std::abs(ledger.closure()) < 0.03);
 }
 
 TEST_CASE("waiting for a queue is in its class", "[ledger]") {
