@@ -248,7 +248,9 @@ void Comparing::add_alternatives(const Side& side, Evidence& evidence) const {
   evidence.ruled_out = {Mode::graph, Mode::fused};
   for (const Side& other : result_.sides) {
     if (!is_faster(*other.step, *side.step)) continue;
-    evidence.alternatives.push_back({other.name, other.cost->predicted_at_timed_speed});
+    core::StepTime predicted = other.cost->predicted_at_timed_speed;
+    predicted.overhead_ps += side.cost->user_ps - other.cost->user_ps;  // no mode changes own code
+    evidence.alternatives.push_back({other.name, predicted});
     std::erase(evidence.ruled_out, other.mode);
   }
 }
@@ -359,9 +361,18 @@ void Comparing::try_variations() {
   sampling.stop = options_.stop;
   const std::vector<Variation> variations = variations_of(side);
   phases_ += variations.size();
-  for (const Variation& each : variations) {
+  const auto tried = [&](const Variation& each) {
     show(fmt::format("{} with {}", side.name, each.name));
-    result_.tried.push_back(try_variation(each, device(), call_of(i), *side.step, sampling));
+    return try_variation(each, device(), call_of(i), *side.step, sampling);
+  };
+  for (const Variation& each : variations) result_.tried.push_back(tried(each));
+  // What helps in one round may have been other work on the machine.
+  for (std::size_t k = 0; k < variations.size(); ++k) {
+    Tried& first = result_.tried[k];
+    if (!first.helps()) continue;
+    ++phases_;
+    const Tried again = tried(variations[k]);
+    if (!again.failure.empty() || again.gain() < first.gain()) first = again;
   }
   std::ranges::stable_sort(result_.tried, std::ranges::greater(), [](const Tried& each) {
     return each.failure.empty() ? each.gain() : 0;

@@ -213,9 +213,12 @@ TEST_CASE("changes of a step are tried, and those that help are said", "[compare
   measure::CompareOptions options = kShort;
   options.check_doubled = false;
   options.doubled = products(9);
-  options.variations = {{"fewer", products(1)},
-                        {"more", products(16)},
-                        {"broken", [](Mode, Remat) -> measure::Step { core::fail("no memory"); }}};
+  int made = 0;
+  options.variations = {
+      {"fewer", products(1)},
+      {"once", [&](Mode mode, Remat remat) { return products(made++ == 0 ? 1 : 16)(mode, remat); }},
+      {"more", products(16)},
+      {"broken", [](Mode, Remat) -> measure::Step { core::fail("no memory"); }}};
   const measure::Comparison found = measure::compare("products", products(8), options);
   CHECK(num_threads() == threads);
   REQUIRE(found.tried.size() >= 4);
@@ -228,6 +231,8 @@ TEST_CASE("changes of a step are tried, and those that help are said", "[compare
     return *std::ranges::find(found.tried, name, &measure::Tried::name);
   };
   CHECK_FALSE(named("more").helps());
+  CHECK(made == 2);  // what helps is tried again
+  CHECK_FALSE(named("once").helps());
   CHECK(named("twice the batch").work == 2);
   CHECK(named("twice the batch").helps());
   CHECK_FALSE(found.sides.front().doubling);
