@@ -116,6 +116,7 @@ std::vector<LaunchCost> describe_launches(const Graph& graph, std::span<const La
     }
     if (launch.node->module >= 0) cost.module = graph.modules[launch.node->module];
     cost.phase = name_of(launch.node->role);
+    cost.site = launch.node->site;
     cost.bytes = work.bytes;
     cost.flops = work.flops;
     if (work.product_flops > 0) cost.product = kProductTypes[static_cast<std::size_t>(work.type)];

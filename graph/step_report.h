@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <brrr/graph/call_site.h>
 #include <brrr/graph/step_time.h>
 
 namespace brrr::core {
@@ -18,6 +19,7 @@ struct LaunchCost {
   const char* phase = "forward";  // or "backward", "update"
   std::int64_t bytes = 0, flops = 0;
   std::string product;  // what its matrix product is computed in: "f32", "bf16"; empty: it has none
+  graph::CallSite site;               // of its last call; describing it takes a while
   KernelTime predicted, by_ceilings;  // the same, unless the kernel was timed (measure_kernels)
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "brrr/measure/idle.h"
+#include "brrr/measure/program_code.h"
 
 namespace brrr::measure {
 namespace {
@@ -164,22 +165,27 @@ class Writer {
     return fmt::format("\"result\":{},\"flops\":{},\"bytes\":{}", quoted(result), flops, bytes);
   }
 
+  static std::string place_text(const std::string& phase, const std::string& line) {
+    return (phase.empty() ? "" : fmt::format(",\"phase\":{}", quoted(phase))) +
+           (line.empty() ? "" : fmt::format(",\"line\":{}", quoted(line)));
+  }
+
   std::string host_arguments(const HostSpan& span) const {
     std::string arguments =
         span.where.empty() ? "" : fmt::format("\"module\":{}", quoted(span.where));
     if (!span.call) return arguments;
     const CallDetails& call = timeline_.calls.at(*span.call);
     return arguments + (arguments.empty() ? "" : ",") +
-           cost_text(call.result, call.flops, call.bytes);
+           cost_text(call.result, call.flops, call.bytes) + place_text(call.phase, call.line);
   }
 
   // What a kernel computes: a launch of a compiled step, or the call that launched it.
   std::string kernel_arguments(const DeviceSpan& span) const {
     if (span.launch && *span.launch < timeline_.launches.size()) {
       const core::LaunchCost& launch = timeline_.launches[*span.launch];
-      return fmt::format(",{},\"module\":{},\"phase\":\"{}\"",
+      return fmt::format(",{},\"module\":{}{}",
                          cost_text(launch.result, launch.flops, launch.bytes),
-                         quoted(launch.module), launch.phase);
+                         quoted(launch.module), place_text(launch.phase, lines_[*span.launch]));
     }
     if (!span.cause) return "";
     const HostSpan& cause = timeline_.host[*span.cause];
@@ -223,6 +229,7 @@ class Writer {
   }
 
   const Timeline& timeline_;
+  std::vector<std::string> lines_ = lines_of(timeline_.launches);
   std::int64_t origin_ns_;
   int gaps_ = 0;  // the track of gaps, after those of the streams
   std::string events_;

@@ -200,6 +200,7 @@ Json describe(const MeasuredKernel& kernel) {
           {"result", kernel.result},
           {"module", or_null(kernel.module)},
           {"phase", kernel.phase},
+          {"line", or_null(kernel.line)},
           {"launches", kernel.launches},
           {"us", kernel.seconds * 1e6},
           {"needed_us", kernel.needed * 1e6}};

@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 
+#include "brrr/measure/program_code.h"
+
 namespace brrr::measure {
 
 std::vector<KernelGroup> grouped(const Side& side) {
@@ -50,6 +52,7 @@ std::vector<MeasuredKernel> measured_kernels(const Side& side) {
     recording = std::max(0.0, timeline.traced.median - timeline.untraced.median) /
                 static_cast<double>(std::max<std::size_t>(side.launches.size(), 1));
   }
+  const std::vector<std::string> lines = lines_of(side.launches);
   for (const KernelGroup& group : grouped(side)) {
     if (!group.is_measured()) continue;
     const core::LaunchCost& cost = *group.cost;
@@ -57,6 +60,7 @@ std::vector<MeasuredKernel> measured_kernels(const Side& side) {
                        .result = cost.result,
                        .module = cost.module,
                        .phase = cost.phase,
+                       .line = lines[static_cast<std::size_t>(&cost - side.launches.data())],
                        .launches = group.count,
                        .seconds = std::max(0.0, group.seconds - group.count * recording),
                        .needed = group.count * needed_by(cost)});

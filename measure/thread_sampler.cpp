@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <semaphore.h>
-#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -22,8 +21,7 @@
 #include <thread>
 #include <tuple>
 
-#include "brrr/graph/call_site.h"
-#include "brrr/measure/symbols.h"
+#include "brrr/measure/program_code.h"
 #include "brrr/measure/timing.h"
 #include "brrr/measure/unwind.h"
 #include "brrr/tensor/error.h"
@@ -293,81 +291,15 @@ const std::string& ThreadSampler::problem() const { return state_->problem; }
 
 // --- Lines ---
 
-namespace {
-
-// Whose code addresses are. A library that is neither brrr's nor the system's may be either's, as
-// the driver of a GPU is: what called it decides.
-class Code {
- public:
-  enum class Of : std::uint8_t { program, brrr, library, system };
-
-  Of at(std::uintptr_t address) {
-    const auto [at, is_new] = known_.try_emplace(address);
-    if (is_new) at->second = owner_of(address);
-    return at->second;
-  }
-  // Of the innermost function that is no header's.
-  std::string function_of(std::span<const std::uintptr_t> stack) {
-    constexpr std::array<std::string_view, 3> kHeaders = {"std::", "__gnu_cxx::", "brrr::"};
-    for (const std::uintptr_t address : stack) {
-      std::string name = code_.frame_at(address).function;
-      if (!starts_with_any(name, kHeaders)) return name;
-    }
-    return code_.frame_at(stack.front()).function;
-  }
-
- private:
-  Of owner_of(std::uintptr_t address) {
-    constexpr std::array<std::string_view, 3> kPaths = {"/lib", "/usr/lib", "["};
-    constexpr std::array<std::string_view, 4> kNames = {"std::", "__gnu_cxx::", "_start",
-                                                        "__libc_start"};
-    const Frame frame = code_.frame_at(address);
-    if (frame.module.starts_with(kLibrary)) return Of::brrr;
-    const std::string path = code_.path_of(address);
-    // Beside brrr's shared library all of the program's file is its own: its lambdas are inlined
-    // into templates of brrr's and the standard library's headers, which have the name.
-    if (is_shared_ && path == program_) return Of::program;
-    if (frame.function.starts_with("brrr")) return Of::brrr;
-    if (frame.module.empty() || starts_with_any(path, kPaths) ||
-        starts_with_any(frame.function, kNames))
-      return Of::system;
-    return path == program_ ? Of::program : Of::library;
-  }
-
-  static constexpr std::string_view kLibrary = "libbrrr";
-  LoadedCode code_;
-  bool is_shared_ = code_.has_module(kLibrary);
-  std::string program_ = code_.path_of(::getauxval(AT_ENTRY));
-  std::map<std::uintptr_t, Of> known_;
-};
-
-}  // namespace
-
 std::vector<CodeLine> code_lines(const HostSamples& of, std::span<const HostSample> samples) {
-  Code code;
-  std::vector<std::span<const std::uintptr_t>> stacks;  // from the first frame of the program on
-  std::vector<graph::CallSite> sites;
-  std::vector<bool> in_brrr;
-  for (const HostSample& sample : samples) {
-    const std::span<const std::uintptr_t> stack = of.stack(sample);
-    const auto owner = [&](std::uintptr_t address) { return code.at(address); };
-    const auto program = std::ranges::find(stack, Code::Of::program, owner);
-    const auto called = std::ranges::find(std::span(stack.begin(), program), Code::Of::brrr, owner);
-    in_brrr.push_back(called != program);
-    // The program's own libraries have lines too.
-    const auto own = in_brrr.back() ? program : std::ranges::find_if(stack, [&](auto address) {
-      return owner(address) == Code::Of::program || owner(address) == Code::Of::library;
-    });
-    stacks.push_back(stack.subspan(static_cast<std::size_t>(own - stack.begin())));
-    sites.push_back(graph::CallSite::of(stacks.back()));
-  }
-  const std::vector<std::string> places =
-      graph::describe(sites);  // all at once: it starts a program
+  std::vector<std::span<const std::uintptr_t>> stacks;
+  for (const HostSample& sample : samples) stacks.push_back(of.stack(sample));
+  const std::vector<Caller> callers = callers_in(stacks);
   std::map<std::tuple<std::string, bool, bool>, std::int64_t> counts;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (stacks[i].empty()) continue;
-    const bool has_line = places[i].find("+0x") == std::string::npos;
-    ++counts[{has_line ? places[i] : code.function_of(stacks[i]), in_brrr[i], samples[i].waits}];
+    const Caller& caller = callers[i];
+    if (caller.function.empty()) continue;
+    ++counts[{caller.place(), caller.calls_brrr, samples[i].waits}];
   }
   std::vector<CodeLine> lines;
   for (const auto& [key, count] : counts) {

@@ -29,10 +29,12 @@ struct HostSpan {
   std::optional<std::size_t> call = {};  // of an op: which of Timeline::calls
 };
 
-// What a call computes.
+// What a call computes, and where it is made.
 struct CallDetails {
   std::string result = {};  // the first one: "f32[64, 128]"
   std::int64_t flops = 0, bytes = 0;
+  std::string phase = {};  // "forward", "backward" or "update"
+  std::string line = {};   // "train.cpp:31 in step"; of gradients, of the backward pass
 };
 
 struct DeviceSpan {

@@ -284,9 +284,10 @@ constexpr Regime kAllRegimes[] = {Regime::overhead, Regime::bandwidth, Regime::c
 
 std::string to_string(const MeasuredKernel& kernel) {
   const std::string count = kernel.launches == 1 ? "" : fmt::format("{} x ", kernel.launches);
-  return fmt::format("{}{} of {}{}{}", count, kernel.name, kernel.result,
+  return fmt::format("{}{} of {}{}{}{}", count, kernel.name, kernel.result,
                      kernel.module.empty() ? "" : " in " + kernel.module,
-                     kernel.phase.empty() ? "" : ", " + kernel.phase);
+                     kernel.phase.empty() ? "" : ", " + kernel.phase,
+                     kernel.line.empty() ? "" : ", at " + kernel.line);
 }
 
 double Shares::of(Regime regime) const {
