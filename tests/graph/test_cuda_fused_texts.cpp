@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <set>
 #include <thread>
 
@@ -22,10 +19,10 @@
 #include "tests/harness/compile_check.h"
 #include "tests/harness/cubin.h"
 #include "tests/harness/fused_programs.h"
+#include "tests/harness/golden_file.h"
 #include "tests/harness/kernel_sources.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/skip.h"
-#include "tests/harness/source_tree.h"
 
 namespace brrr::test {
 namespace {
@@ -115,19 +112,8 @@ std::size_t number_of(const std::string& entry) {
   return std::stoul(entry.substr(k + 1, digits));
 }
 
-// Compares a text with its file, or writes the file if BRRR_WRITE_GOLDEN is set.
-void check_golden(const std::string& name, const std::string& text) {
-  const std::string path = testing::source_path("tests/golden/kernels/" + name + ".txt");
-  if (std::getenv("BRRR_WRITE_GOLDEN")) {
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path) << text;
-    return;
-  }
-  std::ifstream in(path);
-  const std::string wanted{std::istreambuf_iterator<char>(in), {}};
-  INFO(path << " differs from what is generated; if that is meant, write the files again with\n"
-            << "BRRR_WRITE_GOLDEN=1 build/release/bin/brrr_tests '[golden_kernels]'");
-  CHECK(text == wanted);
+void check_kernels(const std::string& name, const std::string& text) {
+  testing::check_golden("kernels/" + name, text, "golden_kernels");
 }
 
 }  // namespace
@@ -135,7 +121,7 @@ void check_golden(const std::string& name, const std::string& text) {
 TEST_CASE("kernels of a fixed set of steps have the texts of their files on the CPU",
           "[fuse][golden_kernels]") {
   for (const Golden& golden : kGolden) {
-    if (golden.on_cpu) check_golden(std::string(golden.name) + ".cpu", text_of(golden, cpu));
+    if (golden.on_cpu) check_kernels(std::string(golden.name) + ".cpu", text_of(golden, cpu));
   }
 }
 
@@ -144,22 +130,19 @@ TEST_CASE("kernels of a fixed set of steps have the texts of their files on CUDA
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
   for (const Golden& golden : kGolden) {
-    check_golden(std::string(golden.name) + ".cuda", text_of(golden, cuda(0)));
+    check_kernels(std::string(golden.name) + ".cuda", text_of(golden, cuda(0)));
   }
   release_random_state();
   CHECK(fake.problem() == "");
 }
 
 TEST_CASE("there is no file of a text that nobody compares", "[fuse][golden_kernels]") {
-  std::set<std::string> wanted, found;
+  std::set<std::string> wanted;
   for (const Golden& golden : kGolden) {
     if (golden.on_cpu) wanted.insert(std::string(golden.name) + ".cpu.txt");
     wanted.insert(std::string(golden.name) + ".cuda.txt");
   }
-  for (const auto& file :
-       std::filesystem::directory_iterator(testing::source_path("tests/golden/kernels")))
-    found.insert(file.path().filename().string());
-  CHECK(found == wanted);
+  CHECK(testing::golden_files_in("kernels") == wanted);
 }
 
 TEST_CASE("fused programs and products become as many kernels on CUDA as they say", "[fuse]") {
