@@ -52,6 +52,11 @@ struct Shares {
   std::optional<Regime> mixed_with() const;
 };
 
+// Shares by regime in whole percent that add up to those of the sum: where they do not when each is
+// rounded, those with the largest fractions are rounded up.
+using Percentages = std::array<int, kRegimes.size()>;
+Percentages percentages_of(const Shares& shares);
+
 // Another way to run the step: "graph", "fused min_cut".
 struct Alternative {
   std::string name;

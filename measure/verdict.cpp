@@ -315,6 +315,24 @@ std::optional<Regime> Shares::mixed_with() const {
   return second;
 }
 
+Percentages percentages_of(const Shares& shares) {
+  Percentages percentages{};
+  std::array<std::pair<double, std::size_t>, kRegimes.size()> fractions;
+  auto missing = static_cast<int>(std::lround(percent(shares.sum())));
+  for (std::size_t i = 0; i < percentages.size(); ++i) {
+    const double exact = percent(shares.of(kAllRegimes[i])), whole = std::floor(exact);
+    percentages[i] = static_cast<int>(whole);
+    fractions[i] = {exact - whole, i};
+    missing -= percentages[i];
+  }
+  std::ranges::stable_sort(fractions, std::ranges::greater(),
+                           &std::pair<double, std::size_t>::first);
+  for (const auto& [fraction, i] : fractions) {
+    if (missing-- > 0) ++percentages[i];
+  }
+  return percentages;
+}
+
 std::vector<std::string> problems_of(const Evidence& e) {
   std::vector<std::string> problems = e.further_problems;
   if (!device_timing(e)) {
@@ -434,16 +452,20 @@ std::string bound_text(Regime regime) {
 std::string regime_text(const Diagnosis& d) {
   if (!d.regime) return "without a verdict";
   const Shares& s = *d.shares;
+  const Percentages percentages = percentages_of(s);
+  const auto percent_of = [&](Regime regime) {
+    return percentages[static_cast<std::size_t>(regime)];
+  };
   const auto part = [&](Regime regime) {
-    return fmt::format("{}{} {:.0f} %", name_of(regime),
+    return fmt::format("{}{} {} %", name_of(regime),
                        regime == Regime::inefficient ? " kernels"
                        : regime == Regime::user      ? " code"
                                                      : "",
-                       percent(s.of(regime)));
+                       percent_of(regime));
   };
   const std::optional<Regime> second = s.mixed_with();
   std::vector<std::string> parts = {second ? fmt::format("{}, {}", part(*d.regime), part(*second))
-                                           : fmt::format("{:.0f} %", percent(s.of(*d.regime)))};
+                                           : fmt::format("{} %", percent_of(*d.regime))};
   if (d.confidence != Confidence::sure)
     parts.emplace_back(kConfidences[static_cast<std::size_t>(d.confidence)]);
   parts.insert(parts.end(), d.caveats.begin(), d.caveats.end());
@@ -456,12 +478,12 @@ std::string to_string(const Diagnosis& diagnosis) {
   if (!diagnosis.regime)
     return fmt::format("no verdict: {}{}", fmt::join(diagnosis.problems, "; "), unknown);
   const Shares& s = *diagnosis.shares;
-  std::string text = fmt::format("{}: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
-                                 s.mixed_with() ? "mixed" : bound_text(*diagnosis.regime),
-                                 percent(s.overhead()), percent(s.bandwidth), percent(s.compute));
-  if (s.inefficient > 0)
-    text += fmt::format(", {:.0f} % inefficient kernels", percent(s.inefficient));
-  if (s.user > 0) text += fmt::format(", {:.0f} % your own code", percent(s.user));
+  const auto [overhead, bandwidth, compute, inefficient, user] = percentages_of(s);
+  std::string text = fmt::format("{}: {} % overhead, {} % bandwidth, {} % compute",
+                                 s.mixed_with() ? "mixed" : bound_text(*diagnosis.regime), overhead,
+                                 bandwidth, compute);
+  if (s.inefficient > 0) text += fmt::format(", {} % inefficient kernels", inefficient);
+  if (s.user > 0) text += fmt::format(", {} % your own code", user);
   for (const std::string& caveat : diagnosis.caveats) text += "; " + caveat;
   if (diagnosis.confidence != Confidence::sure)
     text += fmt::format("; {}", kConfidences[static_cast<std::size_t>(diagnosis.confidence)]);

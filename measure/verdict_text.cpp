@@ -22,8 +22,9 @@ std::vector<std::string> row_of(const ComparedMode& mode) {
   std::vector<std::string> row = {mode.name, mixed ? "mixed" : d.regime ? name_of(*d.regime) : "-"};
   if (d.shares) {
     row.push_back(bar_of(*d.shares, 20));
+    const Percentages percent = percentages_of(*d.shares);
     for (const ShownShare& each : kShownShares)
-      row.push_back(percent_text(d.shares->of(each.regime)));
+      row.push_back(fmt::format("{} %", percent[static_cast<std::size_t>(each.regime)]));
   } else {
     row.insert(row.end(), 6, "-");
   }

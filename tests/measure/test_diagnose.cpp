@@ -21,7 +21,7 @@ TEST_CASE("verdict: a tiny eager step is bound by the host", "[diagnose]") {
   CHECK(d.shares->idle == Approx(1 - 27 / 92.8));
   CHECK(d.shares->overhead() > 0.95);
   CHECK(*d.busy() == Approx(27 / 92.8));
-  CHECK(measure::to_string(d) == "overhead-bound: 99 % overhead, 0 % bandwidth, 0 % compute");
+  CHECK(measure::to_string(d) == "overhead-bound: 100 % overhead, 0 % bandwidth, 0 % compute");
   CHECK(d.advice ==
         "replay the step (Mode::graph): the device waits for the host 71 % of the step, so at most "
         "3.4 times as fast");
