@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,20 +17,19 @@
 namespace brrr::measure {
 namespace {
 
-constexpr std::size_t kColumns = 80, kTitle = 9;
-// Shares that are stated.
+constexpr std::size_t kColumns = 80, kTitle = 9, kLongestName = 26;
+// Shares that are named.
 constexpr double kVisible = 0.005;
 // Parts of a step that are named.
 constexpr double kWorthALine = 0.03;
 
-// At most `width` characters; `text` has no others than ASCII.
-std::string clipped(const std::string& text, std::size_t width) {
-  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
-}
-
 std::string titled(const char* title, const std::string& text) {
   return fmt::format("{:<{}}{}\n", title, kTitle, clipped(text, kColumns - kTitle));
 }
+
+bool fits(const std::string& line) { return columns_in(line) <= kColumns - kTitle; }
+
+std::string short_name(const Side& side) { return clipped(side.name, kLongestName); }
 
 // The time that this machine's ceilings allow for a step's work.
 double at_best(const Side& side) { return side.cost->roofline.bound.seconds(); }
@@ -45,27 +46,53 @@ std::string in_colors(const std::string& bar) {
   return text + "\033[0m";
 }
 
-// What the letters of the bars mean, as long as there is room.
+struct Letter {
+  char letter;
+  std::string name;
+  bool is_present;
+};
+
+// "o overhead = bandwidth", with at most so many characters of each name.
+std::string legend_of(const std::vector<Letter>& letters, bool all, std::size_t characters) {
+  std::vector<std::string> parts;
+  for (const Letter& each : letters) {
+    if (all || each.is_present)
+      parts.push_back(fmt::format("{} {}", each.letter, each.name.substr(0, characters)));
+  }
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+// What the letters of the bars mean, as well as it fits.
 std::string legend(const Comparison& comparison, std::size_t width) {
-  const auto has = [&](double Shares::*part) {
-    return std::ranges::any_of(comparison.sides, [part](const Side& side) {
-      return side.diagnosis.shares && (*side.diagnosis.shares).*part > kVisible;
-    });
-  };
-  const std::string further = std::string(has(&Shares::inefficient) ? " ! slow" : "") +
-                              (has(&Shares::user) ? " u yours" : "");
-  const std::string text = "o overhead = bandwidth # compute" + further;
-  return text.size() <= width ? text : clipped("o host = bytes # FLOPs" + further, width);
+  std::vector<Letter> letters;
+  bool has_shares = false;
+  for (const ShownShare& shown : kShownShares) {
+    Letter letter{shown.letter, shown.short_name, false};
+    for (const Side& side : comparison.sides) {
+      const std::optional<Shares>& shares = side.diagnosis.shares;
+      letter.is_present = letter.is_present || (shares && shares->of(shown.regime) > kVisible);
+      has_shares = has_shares || shares;
+    }
+    const bool is_usual = shown.regime <= Regime::compute;
+    if (letter.is_present || is_usual) letters.push_back(std::move(letter));
+  }
+  if (!has_shares) return "? not known";
+  constexpr std::size_t kWhole = 20, kFewest = 4;
+  for (const bool all : {true, false}) {
+    std::string text = legend_of(letters, all, kWhole);
+    if (text.size() <= width) return text;
+  }
+  return clipped(legend_of(letters, false, kFewest), width);
 }
 
 std::string rows_text(const Comparison& comparison, bool in_color) {
   std::size_t names = kTitle - 2;
   double slowest = 0;
   for (const Side& side : comparison.sides) {
-    names = std::max(names, side.name.size());
+    names = std::max(names, std::min(columns_in(side.name), kLongestName));
     slowest = std::max(slowest, side.step->median);
   }
-  const std::size_t width = kColumns - std::min<std::size_t>(names, 30) - 2 - 9 - 2 - 9 - 2 - 9;
+  const std::size_t width = kColumns - names - 2 - 9 - 2 - 9 - 2 - 9;
   std::string text = fmt::format("{:<{}}  {:>9}  {:>9}  {:<{}}{:>9}\n", "", names, "step",
                                  "predicted", legend(comparison, width), width, "of peak");
   for (const Side& side : comparison.sides) {
@@ -74,7 +101,7 @@ std::string rows_text(const Comparison& comparison, bool in_color) {
     const std::string bar = side.diagnosis.shares
                                 ? bar_of(*side.diagnosis.shares, static_cast<std::size_t>(length))
                                 : std::string(static_cast<std::size_t>(length), '?');
-    text += fmt::format("{:<{}}  {:>9}  {:>9}  {}{:<{}}{:>9}\n", side.name, names,
+    text += fmt::format("{:<{}}  {:>9}  {:>9}  {}{:<{}}{:>9}\n", short_name(side), names,
                         time_text(seconds) + (side.step->disturbed() ? "~" : ""),
                         time_text(side.cost->predicted.seconds()), in_color ? in_colors(bar) : bar,
                         "", width - bar.size(), percent_text(at_best(side) / seconds));
@@ -89,7 +116,8 @@ std::string losses_text(const Comparison& comparison) {
   std::vector<std::string> close;
   for (const Side& side : comparison.sides) {
     if (side.agreement.largest > 0)
-      close.push_back(fmt::format("{} within {:.0e}", side.name, side.agreement.largest));
+      close.push_back(
+          fmt::format("{} within {:.1g} %", short_name(side), 100 * side.agreement.largest));
   }
   return fmt::format("agree over {} steps{}{}", steps,
                      close.size() + 1 == comparison.sides.size() ? "" : " bit for bit",
@@ -97,23 +125,34 @@ std::string losses_text(const Comparison& comparison) {
 }
 
 // What helps, as measured: the fastest mode, then what was tried on it.
-std::string try_text(const Comparison& comparison) {
+std::string try_text(const Comparison& comparison, bool whole) {
   const Side &base = comparison.sides.front(), &fastest = comparison.fastest();
   const double gain = gain_over(*base.step, base.diagnosis, *fastest.step);
   const Tried* const best = comparison.tried.empty() || !comparison.tried.front().helps()
                                 ? nullptr
                                 : &comparison.tried.front();
-  if (gain == 1 && best) return to_string(*best);
-  if (gain == 1) {
-    std::vector<std::string> names;
-    for (const Tried& each : comparison.tried) names.push_back(each.name);
-    const bool own = fastest.diagnosis.regime == Regime::user;
-    return fmt::format("{}: no other mode is faster by 5 %{}{}",
-                       own ? "your own code" : "nothing of these", names.empty() ? "" : ", nor ",
-                       fmt::join(names, ", "));
+  if (gain > 1) {
+    return fmt::format(
+        "{}: {:.2f} times as fast as {}{}", short_name(fastest), gain, short_name(base),
+        best ? fmt::format("; then {}: {:.2f} times", best->name, best->gain()) : "");
   }
-  return fmt::format("{}: {:.2f} times as fast as {}{}", fastest.name, gain, base.name,
-                     best ? fmt::format("; then {}: {:.2f} times", best->name, best->gain()) : "");
+  if (best) {
+    return fmt::format("{}: {:.2f} times {} {}", best->name, best->gain(),
+                       best->work == 1 ? "as fast as" : "the work a second of",
+                       short_name(fastest));
+  }
+  std::string text = fastest.diagnosis.regime == Regime::user
+                         ? "your own code, since nothing tried helps by 5 %: other modes"
+                         : "nothing tried helps by 5 %: other modes";
+  const std::vector<Tried>& tried = comparison.tried;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    const std::size_t left = tried.size() - i;
+    const std::string longer = fmt::format("{}, {}", text, tried[i].name);
+    if (!whole && !fits(longer + (left > 1 ? fmt::format(" (and {} more)", left - 1) : "")))
+      return fmt::format("{} (and {} more)", text, left);
+    text = longer;
+  }
+  return text;
 }
 
 // What the machine allows for, or that it is exceeded.
@@ -122,11 +161,11 @@ std::string best_text(const Comparison& comparison) {
              &fastest = comparison.fastest();
   const char* const whose = best.cost->calibrated ? "this machine's" : "default";
   if (at_best(best) > fastest.step->median) {
-    return fmt::format("{} is faster than {} ceilings allow ({}): brrr calibrate", fastest.name,
-                       whose, time_text(at_best(best)));
+    return fmt::format("{} is faster than {} ceilings allow ({}): brrr calibrate",
+                       short_name(fastest), whose, time_text(at_best(best)));
   }
   return fmt::format("{} for the bytes and FLOPs of {}, by {} ceilings", time_text(at_best(best)),
-                     best.name, whose);
+                     short_name(best), whose);
 }
 
 // The fastest step with a kernel whose excess is worth a line; null: none.
@@ -140,57 +179,103 @@ const Side* slow_side(const Comparison& comparison) {
   return found;
 }
 
-std::string kernel_text(const Side& side) {
+// Where the kernel is comes first: the calls of a fused one may be many.
+std::string kernel_text(const Side& side, bool whole) {
+  constexpr std::size_t kModule = 16;
   const MeasuredKernel& kernel = *side.diagnosis.slowest;
-  return fmt::format("{:.0f} % of {}, {:.1f} times its need: {}",
-                     100 * kernel.seconds / side.step->median, side.name,
-                     kernel.seconds / kernel.needed, to_string(kernel));
-}
-
-// Where the fastest step's own code is.
-std::string code_text(const Side& side) {
-  std::string text =
-      fmt::format("{} of {} is your own", percent_text(side.diagnosis.shares->user), side.name);
-  const std::vector<CodeLine>& lines = side.diagnosis.code;
-  for (std::size_t i = 0; i < std::min<std::size_t>(2, lines.size()); ++i) {
-    text += fmt::format("{} {} {}", i == 0 ? ":" : ";", percent_text(lines[i].share),
-                        to_string(lines[i]));
+  std::string module = kernel.module;
+  if (!whole && module.size() > kModule) {
+    const std::size_t from = module.size() - kModule, dot = module.find('.', from);
+    module = "..." + module.substr(dot == module.npos ? from : dot + 1);
   }
-  return text;
+  std::string where = module.empty() ? "" : ", in " + module;
+  if (!kernel.phase.empty()) where += ", " + kernel.phase;
+  return fmt::format("{} of {}, {:.1f} times its need{}: {}{} of {}",
+                     percent_text(kernel.seconds / side.step->median), short_name(side),
+                     kernel.seconds / kernel.needed, where,
+                     kernel.launches == 1 ? "" : fmt::format("{} x ", kernel.launches), kernel.name,
+                     kernel.result);
 }
 
-// The first doubt of the modes, and how many there are beside it.
+// Where the fastest step's own code is: as many of its two first lines as fit, without folders
+// where these do not.
+std::string code_text(const Side& side, bool whole) {
+  const int own = percentages_of(*side.diagnosis.shares)[static_cast<std::size_t>(Regime::user)];
+  const std::string start = fmt::format("{} % of {} is yours", own, short_name(side));
+  const auto text_of = [&](std::size_t lines, bool folders) {
+    std::string text = start;
+    for (std::size_t i = 0; i < std::min(lines, side.diagnosis.code.size()); ++i) {
+      CodeLine line = side.diagnosis.code[i];
+      if (i > 0 && line.share < kVisible) break;
+      const std::size_t folder = line.place.rfind('/', line.place.find(':'));
+      if (!folders && folder != std::string::npos) line.place.erase(0, folder + 1);
+      text +=
+          fmt::format("{} {} {}", i == 0 ? ":" : ";", percent_text(line.share), to_string(line));
+    }
+    return text;
+  };
+  for (const auto& [lines, folders] : {std::pair(2, true), std::pair(1, true)}) {
+    const std::string text = text_of(static_cast<std::size_t>(lines), folders);
+    if (whole || fits(text)) return text;
+  }
+  return text_of(1, false);
+}
+
+// The first doubt of the modes, and how many there are beside it. The base's first problem stands
+// beside its name.
 std::string doubts_text(const Comparison& comparison, bool whole) {
   std::vector<std::string> all;
-  for (const Side& side : comparison.sides) {
-    const Diagnosis& d = side.diagnosis;
-    for (const auto* const list : {&d.problems, &d.doubts, &d.caveats}) {
-      for (const std::string& each : *list) {
-        if (std::ranges::find(all, each) == all.end()) all.push_back(each);
-      }
-    }
+  for (const auto list : {&Diagnosis::problems, &Diagnosis::doubts, &Diagnosis::caveats}) {
+    const std::vector<std::string> reasons = reasons_of(comparison, list);
+    all.insert(all.end(), reasons.begin(), reasons.end());
   }
+  const std::vector<std::string>& problems = comparison.sides.front().diagnosis.problems;
+  if (!problems.empty())
+    std::erase_if(all, [&](const std::string& each) { return each.ends_with(problems.front()); });
   if (all.empty()) return {};
+  std::string first = all.front();
+  constexpr std::string_view kKind = "disturbed: ";  // as all doubts are
+  if (const std::size_t at = first.find(kKind); at != first.npos) first.erase(at, kKind.size());
   const std::string more = all.size() > 1 ? fmt::format(" (and {} more)", all.size() - 1) : "";
-  return (whole ? all.front() : clipped(all.front(), kColumns - kTitle - more.size())) + more;
+  return (whole ? first : shortened(first, kColumns - kTitle - more.size())) + more;
+}
+
+// "71 % overhead, 29 % other": the largest shares first, and those beyond `most` parts as one.
+std::string shares_text(const Shares& shares, const char* ShownShare::*name,
+                        std::size_t most = std::size(kShownShares)) {
+  const Percentages percentages = percentages_of(shares);
+  std::vector<std::pair<int, const char*>> parts;
+  for (const ShownShare& each : kShownShares) {
+    const int percent = percentages[static_cast<std::size_t>(each.regime)];
+    if (percent > 0) parts.emplace_back(percent, each.*name);
+  }
+  std::ranges::stable_sort(parts, std::ranges::greater(), &std::pair<int, const char*>::first);
+  for (; parts.size() > most; parts.pop_back())
+    parts[most - 1] = {parts[most - 1].first + parts.back().first, "other"};
+  std::vector<std::string> texts;
+  for (const auto& [percent, part] : parts) texts.push_back(fmt::format("{} % {}", percent, part));
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 }  // namespace
 
-std::string regime_text(const Comparison& comparison) {
+std::string regime_text(const Comparison& comparison, std::size_t columns) {
   const Side& side = comparison.sides.front();
   const Diagnosis& d = side.diagnosis;
-  if (!d.regime) return side.name + ": no verdict";
-  std::vector<std::string> shares;
-  for (const ShownShare& each : kShownShares) {
-    const double share = d.shares->of(each.regime);
-    if (share >= kVisible) shares.push_back(fmt::format("{} {}", percent_text(share), each.name));
+  if (!d.regime) {
+    return shortened(d.problems.empty() ? short_name(side) + " has no verdict"
+                                        : fmt::format("{} has no verdict: {}", short_name(side),
+                                                      d.problems.front()),
+                     columns);
   }
   const char* const confidence = kConfidences[static_cast<std::size_t>(d.confidence)];
-  return fmt::format("{} is {}: {}{}", side.name,
-                     d.shares->mixed_with() ? "mixed" : bound_text(*d.regime),
-                     fmt::join(shares, ", "),
-                     d.confidence == Confidence::sure ? "" : fmt::format(" ({})", confidence));
+  const std::string start = fmt::format(
+      "{} is {}{}: ", short_name(side), d.shares->mixed_with() ? "mixed" : bound_text(*d.regime),
+      d.confidence == Confidence::sure ? "" : fmt::format(" ({})", confidence));
+  std::string text = start + shares_text(*d.shares, &ShownShare::name);
+  for (std::size_t most = std::size(kShownShares); columns_in(text) > columns && most >= 2; --most)
+    text = start + shares_text(*d.shares, &ShownShare::short_name, most);
+  return clipped(text, columns);
 }
 
 std::vector<std::pair<std::string, std::string>> summary_of(const Comparison& comparison,
@@ -199,15 +284,15 @@ std::vector<std::pair<std::string, std::string>> summary_of(const Comparison& co
   lines.emplace_back("at best", best_text(comparison));
   if (!comparison.sides.front().losses.empty())
     lines.emplace_back("losses", losses_text(comparison));
-  if (comparison.sides.size() > 1) lines.emplace_back("try", try_text(comparison));
+  if (comparison.sides.size() > 1) lines.emplace_back("try", try_text(comparison, whole));
   // Of the code and of the kernels what takes more.
   const Side &fastest = comparison.fastest(), *const slow = slow_side(comparison);
   const double own = fastest.diagnosis.shares ? fastest.diagnosis.shares->user : 0;
   const double excess = slow ? slow->diagnosis.slowest->excess() / slow->step->median : 0;
   if (own > kWorthALine && own > excess) {
-    lines.emplace_back("code", code_text(fastest));
+    lines.emplace_back("code", code_text(fastest, whole));
   } else if (slow) {
-    lines.emplace_back("kernel", kernel_text(*slow));
+    lines.emplace_back("kernel", kernel_text(*slow, whole));
   }
   if (!comparison.interrupted.empty()) {
     lines.emplace_back("stopped", comparison.interrupted + ", so the rest is missing");
@@ -223,7 +308,7 @@ std::string to_text(const Comparison& comparison, bool in_color) {
                                            : comparison.name + ": " + comparison.describes,
               kColumns) +
       "\n";
-  text += clipped(regime_text(comparison), kColumns) + "\n";
+  text += regime_text(comparison, kColumns) + "\n";
   text += rows_text(comparison, in_color);
   for (const auto& [title, line] : summary_of(comparison, false))
     text += titled(title.c_str(), line);

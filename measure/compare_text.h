@@ -1,6 +1,7 @@
 // A comparison as text, and the parts of it that a report has as well.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +16,9 @@ namespace brrr::measure {
 // time, its prediction, what the time goes to, and the share of the machine's peak; whether the
 // losses agree; the fastest; the slowest kernel; what is in doubt.
 std::string to_text(const Comparison& comparison, bool in_color = false);
-// "eager is overhead-bound: 71 % overhead, 20 % bandwidth, 9 % slow (likely)"
-std::string regime_text(const Comparison& comparison);
+// "eager is overhead-bound (likely): 71 % overhead, 20 % bandwidth, 9 % compute", or why there is
+// no verdict. Where that is longer than `columns`, the smallest shares are "other".
+std::string regime_text(const Comparison& comparison, std::size_t columns = 400);
 // The other lines with their titles, whole: "try", "fused: 2.9 times as fast as eager".
 std::vector<std::pair<std::string, std::string>> summary_of(const Comparison& comparison,
                                                             bool whole = true);

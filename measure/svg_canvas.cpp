@@ -12,8 +12,6 @@
 namespace brrr::measure::svg {
 namespace {
 
-bool begins_character(char c) { return (static_cast<std::uint8_t>(c) & 0xc0) != 0x80; }
-
 // Without the last character.
 std::string_view without_last(std::string_view text) {
   while (text.size() > 1 && !begins_character(text.back())) text.remove_suffix(1);

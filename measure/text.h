@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,12 @@ std::string bytes_text(Bytes bytes) {
 }
 std::string time_text(double seconds);   // "412 µs", "1.23 ms"
 std::string percent_text(double share);  // "41 %"
+// The columns of UTF-8 text on a terminal, where each character takes one.
+std::size_t columns_in(std::string_view text);
+// At most `columns`; what does not fit ends in "...".
+std::string clipped(const std::string& text, std::size_t columns);
+// The same of a sentence. Where that is too long it has no parentheses, then fewer clauses.
+std::string shortened(std::string text, std::size_t columns);
 double without_sign_of_nan(double loss);
 // "on NVIDIA H200", a line.
 std::string place_text(Device device, const Machine& machine);

@@ -206,8 +206,26 @@ void widen(std::pair<std::string, std::string>& range, const std::string& number
   if (std::stod(number) > std::stod(range.second)) range.second = number;
 }
 
-// Why modes have no verdict, or are in doubt: a line for each reason, with the modes unless it
-// holds for all.
+std::vector<std::string> columns_of(const Comparison& comparison) {
+  const bool on_cpu = comparison.device.is_cpu();
+  return {"",
+          "regime",
+          "shares",
+          "overhead",
+          "bandwidth",
+          "compute",
+          "inefficient",
+          "user",
+          on_cpu ? "in kernels" : "busy",
+          "GFLOP/s",
+          "of ceiling",
+          "GB/s",
+          "of ceiling",
+          "prediction"};
+}
+
+}  // namespace
+
 std::vector<std::string> reasons_of(const Comparison& comparison,
                                     std::vector<std::string> Diagnosis::*which) {
   std::vector<SameProblem> merged;
@@ -231,26 +249,6 @@ std::vector<std::string> reasons_of(const Comparison& comparison,
   }
   return problems;
 }
-
-std::vector<std::string> columns_of(const Comparison& comparison) {
-  const bool on_cpu = comparison.device.is_cpu();
-  return {"",
-          "regime",
-          "shares",
-          "overhead",
-          "bandwidth",
-          "compute",
-          "inefficient",
-          "user",
-          on_cpu ? "in kernels" : "busy",
-          "GFLOP/s",
-          "of ceiling",
-          "GB/s",
-          "of ceiling",
-          "prediction"};
-}
-
-}  // namespace
 
 std::string bar_of(const Shares& shares, std::size_t width) {
   std::string bar;
