@@ -1,4 +1,4 @@
-# Checks brrr diff from outside: documents of several commands, refusals; and the completion of shells.
+# Checks brrr diff from outside: documents of several commands, refusals.
 include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
@@ -55,33 +55,4 @@ foreach(text "" "{}" "[1, 2]" "{\"rows\": 3}" "{\"rows\": [3, {\"step_us\": \"x\
   file(WRITE ${WORK}/other.json "${text}")
   refused(1 "expected the document of brrr compare, train or bench, or of BRRR_REPORT, got " diff ${WORK}/other.json ${WORK}/wide.json)
 endforeach()
-refused(2 "after is required" diff ${WORK}/wide.json)
-
-# Completion: the script, run by bash as the shell would.
-function(completes line)
-  string(REPLACE " " ";" words "${line}")
-  list(LENGTH words count)
-  file(WRITE ${WORK}/complete.sh "eval \"$(${BRRR} completion bash)\"
-COMP_WORDS=(${line} '')
-COMP_CWORD=${count}
-_brrr_completion
-printf '%s ' \"\${COMPREPLY[@]}\"")
-  execute_process(COMMAND bash ${WORK}/complete.sh OUTPUT_VARIABLE found RESULT_VARIABLE status ERROR_VARIABLE err)
-  foreach(word IN LISTS ARGN)
-    if(status OR NOT err STREQUAL "" OR NOT " ${found}" MATCHES " ${word} ")
-      message(FATAL_ERROR "expected ${word} after '${line}', got ${status} ${found} ${err}")
-    endif()
-  endforeach()
-endfunction()
-completes("brrr" info compare diff --help)
-completes("brrr compare" mlp transformer)
-completes("brrr compare mlp" --batch --remat --report)
-completes("brrr compare mlp --remat" none min_cut full)
-completes("brrr train transformer --batch 3 --optimizer" adam lion)
-completes("brrr completion" bash zsh)
-find_program(zsh zsh)
-call(0 completion zsh)
-if(NOT out MATCHES "bashcompinit")
-  message(FATAL_ERROR "expected a script for zsh, got\n${out}")
-endif()
-refused(2 "shell: expected one of bash, zsh, got fish" completion fish)
+refused(2 "after: expected a value, got none" diff ${WORK}/wide.json)

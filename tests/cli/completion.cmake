@@ -1,0 +1,75 @@
+# Checks what bash and zsh offer with the scripts of brrr completion, each in the shell itself. Where there is no zsh, that
+# half is skipped, and ctest shows it.
+include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+find_program(zsh_program zsh)
+
+# The names that bash offers after a line, whose last word may be begun.
+function(offered_by_bash line)
+  string(REGEX REPLACE " $" " ''" words "${line}")
+  file(WRITE ${WORK}/complete.sh "eval \"$(${BRRR} completion bash)\"
+COMP_WORDS=(${words})
+COMP_CWORD=$((\${#COMP_WORDS[@]} - 1))
+_brrr_completion
+printf '%s ' \"\${COMPREPLY[@]:-FILES}\"")  # complete -o default offers files where nothing fits
+  execute_process(COMMAND bash ${WORK}/complete.sh OUTPUT_VARIABLE found RESULT_VARIABLE status ERROR_VARIABLE err)
+  if(status OR NOT err STREQUAL "")
+    message(FATAL_ERROR "expected bash to complete '${line}', got ${status} ${found}${err}")
+  endif()
+  set(found "${found}" PARENT_SCOPE)
+endfunction()
+
+function(offered_by_zsh line)
+  execute_process(COMMAND ${zsh_program} -f ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/completion.zsh ${BRRR} ${WORK} "${line}"
+    OUTPUT_VARIABLE found RESULT_VARIABLE status ERROR_VARIABLE err TIMEOUT 30)
+  if(status OR NOT err STREQUAL "")
+    message(FATAL_ERROR "expected zsh to complete '${line}', got ${status} ${found}${err}")
+  endif()
+  string(STRIP "${found}" found)
+  set(found "${found} " PARENT_SCOPE)
+endfunction()
+
+# `exact`: nothing else is offered.
+function(expect_offered exact line)
+  foreach(shell bash zsh)
+    if(shell STREQUAL zsh AND NOT zsh_program)
+      continue()
+    endif()
+    cmake_language(CALL offered_by_${shell} "${line}")
+    foreach(word IN LISTS ARGN)
+      if(NOT " ${found}" MATCHES " ${word} ")
+        message(FATAL_ERROR "expected ${shell} to offer ${word} after '${line}', got ${found}")
+      endif()
+    endforeach()
+    string(STRIP "${found}" found)
+    string(REPLACE " " ";" found "${found}")
+    list(LENGTH found count)
+    list(LENGTH ARGN wanted)
+    if(exact AND NOT count EQUAL wanted)
+      message(FATAL_ERROR "expected ${shell} to offer nothing but ${ARGN} after '${line}', got ${found}")
+    endif()
+  endforeach()
+endfunction()
+
+expect_offered(OFF "brrr " info compare diff --help)
+expect_offered(ON "brrr comp" completion compare)
+expect_offered(ON "brrr compare tr" transformer)
+expect_offered(OFF "brrr compare " mlp transformer)
+expect_offered(OFF "brrr compare mlp " --batch --remat --report)
+expect_offered(ON "brrr compare mlp --batch 3 --rep" --report)
+expect_offered(OFF "brrr compare mlp --remat " none min_cut full)
+expect_offered(ON "brrr compare mlp --remat m" min_cut)
+expect_offered(OFF "brrr train transformer --batch 3 --optimizer " adam lion)
+expect_offered(ON "brrr compare mlp --report " FILES)
+expect_offered(ON "brrr compare mlp --json --quick --verb" --verbose)
+expect_offered(OFF "brrr completion " bash zsh)
+expect_offered(ON "brrr diff " FILES)
+expect_offered(ON "brrr diff a.json " FILES)
+expect_offered(ON "brrr diff a.json --js" --json)
+refused(2 "shell: expected one of bash, zsh, got fish" completion fish)
+
+# Last: ctest shows the test as skipped by this line.
+if(NOT zsh_program)
+  message("SKIPPED: no zsh; bash offers what it should")
+endif()
