@@ -75,8 +75,12 @@ std::string did_you_mean(const std::vector<std::string>& known, const std::strin
 }
 
 std::string expected_one_of(const std::vector<std::string>& known, const std::string& got) {
-  return fmt::format("expected one of {}, got {}{}", fmt::join(known, ", "), got,
-                     did_you_mean(known, got));
+  constexpr std::size_t kMany = 12, kFirst = 4;
+  const std::string guess = did_you_mean(known, got);
+  std::string names = fmt::format("{}", fmt::join(known, ", "));
+  if (known.size() > kMany && !guess.empty())
+    names = fmt::format("{}, ...", fmt::join(known.begin(), known.begin() + kFirst, ", "));
+  return fmt::format("expected one of {}, got {}{}", names, got, guess);
 }
 
 Check one_of(std::vector<std::string> known) {
@@ -85,6 +89,15 @@ Check one_of(std::vector<std::string> known) {
                                                                   : expected_one_of(known, given);
           },
           known};
+}
+
+Check device_name() {
+  Check check = one_of({"cpu", "cuda"});
+  check.complaint = [of_others = check.complaint](const std::string& given) {
+    return given == "gpu" ? "expected one of cpu, cuda, got gpu; did you mean cuda?"
+                          : of_others(given);
+  };
+  return check;
 }
 
 Check remat_policy(const std::vector<std::string>& further) {

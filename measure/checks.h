@@ -17,6 +17,7 @@ struct Check {
 };
 
 Check one_of(std::vector<std::string> known);
+Check device_name();
 // A policy of rematerialization, or one of `further`.
 Check remat_policy(const std::vector<std::string>& further = {});
 Check whole_number(std::int64_t least, std::int64_t most);
@@ -31,7 +32,8 @@ Check html_file_name();
 // The policy that a text which remat_policy() accepts names: "budget=0.5".
 Remat remat_of(const std::string& text);
 
-// "expected one of mlp, transformer, got mpl; did you mean mlp?"
+// "expected one of mlp, transformer, got mpl; did you mean mlp?" Of many names a few, where one is
+// near.
 std::string expected_one_of(const std::vector<std::string>& known, const std::string& got);
 // "; did you mean mlp?", if one of the names is near.
 std::string did_you_mean(const std::vector<std::string>& known, const std::string& got);

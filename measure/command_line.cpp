@@ -70,7 +70,7 @@ Device CommonOptions::chosen_device(const std::string& command) const {
 void add_common(CLI::App* command, CommonOptions& common) {
   command->add_flag("--json", common.json, "Print one JSON document and nothing else");
   command->add_option("--device", common.device, "cpu or cuda (default: cuda if available)")
-      ->check(validator(one_of({"cpu", "cuda"})));
+      ->check(validator(device_name()));
   command->add_option("--seed", common.seed, "Random seed")
       ->check(validator(seed()))
       ->capture_default_str();

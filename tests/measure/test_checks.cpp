@@ -18,6 +18,15 @@ TEST_CASE("a mistyped name is guessed, another one is not", "[checks]") {
   for (const char* other : {"", "x", "benchmark", "com", "bench"})
     CHECK(did_you_mean(names, other).empty());
   CHECK(expected_one_of({"a", "b"}, "c") == "expected one of a, b, got c");
+  std::vector<std::string> many(12, "other");
+  many.emplace_back("growth");
+  CHECK(expected_one_of(many, "grwth") ==
+        "expected one of other, other, other, other, ..., got grwth; did you mean growth?");
+  CHECK_THAT(expected_one_of(many, "else"), Catch::Contains("other, growth, got else"));
+  // A letter away, and not what is meant.
+  CHECK_THAT(device_name().complaint("gpu"), Catch::EndsWith("did you mean cuda?"));
+  CHECK_THAT(device_name().complaint("cud"), Catch::EndsWith("did you mean cuda?"));
+  CHECK(device_name().complaint("cpu").empty());
 }
 
 TEST_CASE("values of options are checked", "[checks]") {
