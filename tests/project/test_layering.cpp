@@ -240,6 +240,7 @@ TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
       "dispatch/ops.def",
       "dispatch/scalar.h",
       "dispatch/setting.h",
+      "graph/call_site.h",
       "graph/compile.h",
       "graph/generated_kernel.h",
       "graph/remat.h",
