@@ -10,6 +10,7 @@
 #include "brrr/measure/bench.h"
 #include "brrr/measure/svg_canvas.h"
 #include "brrr/measure/svg_plot.h"
+#include "brrr/measure/text.h"
 
 namespace brrr::measure {
 namespace {
@@ -26,6 +27,7 @@ bool is_shown(const BarPlot& plot, double value) {
 std::string value_text(const BarPlot& plot, double value) {
   if (!is_shown(plot, value))
     return std::isnan(value) ? "-" : number_text(value) + " (no place on the axis)";
+  if (plot.unit == "us") return value > 0 ? time_text(value * 1e-6) : "0 µs";
   return number_text(value) + (plot.unit.empty() ? "" : " " + plot.unit);
 }
 
@@ -48,12 +50,13 @@ std::optional<Scale> scale_of(const BarPlot& plot) {
 }
 
 // A part of a bar, or its sample in the legend; of measures after the first hollow.
-std::string part_class(std::size_t part, std::size_t measure) {
-  return fmt::format("bar c{}{}", part % 6, measure > 0 ? " hollow" : "");
+std::string part_class(const BarPlot& plot, std::size_t part, std::size_t measure) {
+  return fmt::format("bar c{}{}", (part < plot.colors.size() ? plot.colors[part] : part) % 6,
+                     measure > 0 ? " hollow" : "");
 }
 
-void draw_bar(Canvas& canvas, const BarGroup& group, std::size_t measure, double left,
-              double width) {
+void draw_bar(Canvas& canvas, const BarPlot& plot, const BarGroup& group, std::size_t measure,
+              double left, double width) {
   const double top = canvas.y() + 1, height = kBar - 2;
   if (measure >= group.shares.size() || group.shares[measure].empty())
     return canvas.rect(left, top, std::max(width, 1.0), height, bar_class(measure));
@@ -62,7 +65,8 @@ void draw_bar(Canvas& canvas, const BarGroup& group, std::size_t measure, double
   for (std::size_t part = 0; part < group.shares[measure].size(); ++part) {
     const double part_width =
         sum > 0 ? width * std::max(group.shares[measure][part], 0.0) / sum : 0;
-    if (part_width > 0) canvas.rect(begin, top, part_width, height, part_class(part, measure));
+    if (part_width > 0)
+      canvas.rect(begin, top, part_width, height, part_class(plot, part, measure));
     begin += part_width;
   }
 }
@@ -77,7 +81,7 @@ void draw_values(Canvas& canvas, const BarPlot& plot, const BarGroup& group, con
         canvas.line(left, top + kBar / 2, end, top + kBar / 2, "grid");
         canvas.marker(end, top + kBar / 2, i);
       } else {
-        draw_bar(canvas, group, i, left, end - left);
+        draw_bar(canvas, plot, group, i, left, end - left);
       }
     }
     canvas.text(end + 7, top + kBar / 2 + 4.5, value_text(plot, value));
@@ -103,11 +107,13 @@ std::string to_svg(const BarPlot& plot, std::string_view id) {
   if (plot.measures.size() > 1) {
     canvas.legend(plot.measures, [&](std::size_t i, double at, double middle) {
       if (plot.logarithmic) return canvas.marker(at + 11, middle, i);
-      canvas.rect(at, middle - 6, 22, 12, plot.parts.empty() ? bar_class(i) : part_class(5, i));
+      constexpr const char* kOfAllParts[] = {"bar c5", "bar c5 hollow"};
+      canvas.rect(at, middle - 6, 22, 12,
+                  plot.parts.empty() ? bar_class(i) : kOfAllParts[i > 0 ? 1 : 0]);
     });
   }
   canvas.legend(plot.parts, [&](std::size_t i, double at, double middle) {
-    canvas.rect(at, middle - 6, 22, 12, part_class(i, 0));
+    canvas.rect(at, middle - 6, 22, 12, part_class(plot, i, 0));
   });
   if (plot.groups.empty()) canvas.line_of_text("There are no values to show.", "faint");
   if (scale)

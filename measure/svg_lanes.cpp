@@ -44,6 +44,11 @@ std::string path_of(const LanePlot::Lane& lane, std::size_t kind, const Scale& x
   return path;
 }
 
+std::string class_of(const LanePlot& plot, std::size_t kind) {
+  return fmt::format("span c{}",
+                     (kind < plot.colors.size() ? plot.colors[kind] : kind) % kLaneColors);
+}
+
 double end_of(const LanePlot& plot) {
   double end = svg::can_show(plot.end, false) ? plot.end : 0;
   for (const LanePlot::Lane& lane : plot.lanes) {
@@ -78,7 +83,7 @@ std::string to_svg(const LanePlot& plot, std::string_view id) {
     return canvas.finish();
   }
   canvas.legend(plot.kinds, [&](std::size_t i, double at, double middle) {
-    canvas.rect(at, middle - 6, 22, 12, fmt::format("span c{}", i % 6));
+    canvas.rect(at, middle - 6, 22, 12, class_of(plot, i));
   });
   Scale x(0, end, false);
   x.place(svg::kMargin + 4, svg::kWidth - svg::kMargin - 14);
@@ -87,7 +92,7 @@ std::string to_svg(const LanePlot& plot, std::string_view id) {
     canvas.rect(x.at(0), canvas.y(), x.at(end) - x.at(0), kBand, "band");
     for (std::size_t kind = 0; kind < plot.kinds.size(); ++kind) {
       const std::string path = path_of(lane, kind, x, canvas.y());
-      if (!path.empty()) canvas.path(path, fmt::format("span c{}", kind % 6));
+      if (!path.empty()) canvas.path(path, class_of(plot, kind));
     }
     canvas.move_down(kBand + 6);
   }

@@ -112,12 +112,13 @@ std::string plot_style() {
   constexpr const char* kDashes[] = {"none", "7 3", "2 3", "9 3 2 3", "5 5", "1 4"};
   std::string css = R"(
 svg.plot { --paper: #ffffff; --ink: #1b1f24; --faint: #57606a; --grid: #e3e6ea; --c0: #0072b2;
-  --c1: #c65400; --c2: #00805c; --c3: #a3458a; --c4: #8a6d00; --c5: #3f4a56;
+  --c1: #c65400; --c2: #00805c; --c3: #a3458a; --c4: #8a6d00; --c5: #3f4a56; --c6: #7d5236;
   display: block; width: 100%; max-width: 32rem; height: auto; font-size: 13px;
   font-family: system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 @media (prefers-color-scheme: dark) {
   svg.plot { --paper: #14181d; --ink: #e6e9ed; --faint: #a3adb8; --grid: #2b323a; --c0: #56b4e9;
-    --c1: #f0a13a; --c2: #2fc39a; --c3: #e58fc6; --c4: #f0e442; --c5: #c3ccd6; }
+    --c1: #f0a13a; --c2: #2fc39a; --c3: #e58fc6; --c4: #f0e442; --c5: #c3ccd6;
+    --c6: #c79a78; }
 }
 svg.plot .paper { fill: var(--paper); }
 svg.plot text { fill: var(--ink); }
@@ -141,7 +142,7 @@ svg.plot .number { font-size: 12px; font-weight: 600; paint-order: stroke; strok
         "svg.plot .d{0} {{ stroke-dasharray: {1}; }}\n",
         i, kDashes[i]);
   }
-  for (std::size_t i = 0; i < std::size(kDashes); ++i)
+  for (std::size_t i = 0; i < kLaneColors; ++i)
     css += fmt::format("svg.plot .span.c{0} {{ fill: var(--c{0}); }}\n", i);
   css += "svg.plot .band { fill: var(--grid); }\n";
   // Bars after the first of a group are hollow.

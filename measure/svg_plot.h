@@ -32,7 +32,8 @@ struct LinePlot {
   bool steps = false;  // a value holds until the next point
 };
 
-// Horizontal bars in groups, a bar of each measure in a group, from zero. On a logarithmic axis,
+// Horizontal bars in groups, a bar of each measure in a group, from zero. Values in the unit "us"
+// are written as "3.1 ms" where they are that large. On a logarithmic axis,
 // which has no zero, they are dots.
 struct BarGroup {
   std::string name;
@@ -45,6 +46,7 @@ struct BarPlot {
   std::string unit;
   std::vector<std::string> measures = {};  // "measured", "predicted"
   std::vector<std::string> parts = {};     // "overhead", "bandwidth"
+  std::vector<std::size_t> colors = {};    // of the parts; empty: in their order
   std::vector<BarGroup> groups = {};
   bool logarithmic = false;
 };
@@ -71,6 +73,7 @@ struct RooflinePlot {
 
 // Spans in lanes over time, as a profiler shows them. Spans of a kind that is later in `kinds` are
 // drawn over those of an earlier one. Spans and gaps too narrow to be seen are widened and filled.
+inline constexpr std::size_t kLaneColors = 7;
 struct LanePlot {
   struct Span {
     double start = 0, end = 0;
@@ -84,6 +87,7 @@ struct LanePlot {
   std::string x;   // what the horizontal axis is, with the unit; it begins at zero
   double end = 0;  // of the axis, if no span ends later
   std::vector<std::string> kinds = {};
+  std::vector<std::size_t> colors = {};  // of the kinds, below kLaneColors; empty: in their order
   std::vector<Lane> lanes = {};
 };
 

@@ -73,10 +73,15 @@ double highest(const std::vector<RooflinePlot::Ceiling>& ceilings) {
   return rate;
 }
 
+// The ceilings of bandwidth have its color in other plots, those of compute theirs.
+std::string class_of_ceiling(const RooflinePlot& plot, std::size_t index) {
+  return fmt::format("line c{} d{}", index < plot.bandwidths.size() ? 0 : 2, index % 6);
+}
+
 void draw_ceilings(Canvas& canvas, const RooflinePlot& plot, const Scale& x, const Scale& y) {
   std::size_t index = 0;
   const auto draw = [&](double x1, double y1, double x2, double y2) {
-    canvas.line(x.at(x1), y.at(y1), x.at(x2), y.at(y2), fmt::format("line c{0} d{0}", index % 6));
+    canvas.line(x.at(x1), y.at(y1), x.at(x2), y.at(y2), class_of_ceiling(plot, index));
   };
   const double top = plot.computes.empty() ? y.most() : highest(plot.computes);
   for (const RooflinePlot::Ceiling& each : plot.bandwidths) {
@@ -193,7 +198,7 @@ std::string to_svg(const RooflinePlot& given, std::string_view id) {
   for (const RooflinePlot::Ceiling& each : plot.computes)
     names.push_back(each.name + ", " + svg::tick_text(each.rate, "FLOP/s"));
   canvas.legend(names, [&](std::size_t i, double at, double middle) {
-    canvas.path(fmt::format("M{:.1f} {:.1f}h22", at, middle), fmt::format("line c{0} d{0}", i % 6));
+    canvas.path(fmt::format("M{:.1f} {:.1f}h22", at, middle), class_of_ceiling(plot, i));
   });
   Scale x(axes.x.least, axes.x.most, true), y(axes.y.least, axes.y.most, true);
   const svg::Frame frame = svg::draw_frame(canvas, x, y, "FLOPs a byte", "FLOP/s", 280);

@@ -176,8 +176,8 @@ TEST_CASE("bars are as long as their values, and all are labelled", "[report]") 
                .measures = {"measured", "predicted"},
                .groups = {{"eager", {400, 200}}, {"graph", {100, 0}}, {"fused", {50, kNan}}}};
   const std::string svg = checked(plot);
-  CHECK_THAT(svg, Contains(">400 us</text>") && Contains(">50.0 us</text>") &&
-                      Contains(">0 us</text>") && Contains(">-</text>"));
+  CHECK_THAT(svg, Contains(">400 µs</text>") && Contains(">50.0 µs</text>") &&
+                      Contains(">0 µs</text>") && Contains(">-</text>"));
   check_no_overlap(svg);
   std::vector<double> widths;
   const std::regex bar(R"re(width="([0-9.]+)" height="13.0" class="bar)re");

@@ -60,6 +60,7 @@ TEST_CASE("lanes are those of the step of median length", "[report][timeline]") 
   CHECK(spans_of(plot, 1) == Spans{{4, 6, 4}});  // it ends with the step
   CHECK(plot.lanes[2].name == "device");
   CHECK(spans_of(plot, 2) == Spans{{0, 0.5, 5}, {2.5, 5, 5}});
+  CHECK(plot.x == "µs since the step began");
   CHECK(plot.lanes[3].name == "device, stream 2");
   CHECK(spans_of(plot, 3) == Spans{{3, 4, 6}});
   checked(plot);
@@ -71,7 +72,29 @@ TEST_CASE("a legend has the kinds of spans that there are", "[report][timeline]"
   const LanePlot plot = lane_plot(timeline, "t");
   CHECK(plot.kinds == std::vector<std::string>{"kernels"});
   CHECK(spans_of(plot, 0) == Spans{{1, 2, 0}});
-  CHECK_THAT(checked(plot), Contains(">kernels</text>") && !Contains(">calls</text>"));
+  CHECK_THAT(checked(plot),
+             Contains(">kernels</text>") && !Contains(">calls</text>") && Contains("span c2"));
+}
+
+TEST_CASE("lanes that are side by side have one scale and one color for a kind",
+          "[report][timeline]") {
+  Timeline timeline = timeline_of_steps({{0, 4000}});
+  timeline.host = {{"add", HostWork::op, 0, 1000, 2000}};
+  timeline.memory = {{3000, 1 << 20}};
+  const LanePlot plot = lane_plot(timeline, "t", 2000);
+  CHECK(step_us(timeline) == 4);
+  CHECK(plot.end == 2);
+  CHECK(plot.x == "ms since the step began");
+  CHECK(plot.lanes.at(0).spans.at(0).start == Approx(0.001));
+  const auto memory = memory_plot(timeline, "m", 2000);
+  REQUIRE(memory);
+  CHECK(memory->x.title == plot.x);
+  CHECK(memory->series.at(0).points.at(0).first == Approx(0.003));
+  Timeline replayed = timeline;
+  replayed.host.push_back({"replay", HostWork::replay, 0, 500, 3000});
+  for (const Timeline& each : {timeline, replayed})
+    CHECK_THAT(checked(lane_plot(each, "t", 2000)), Contains("span c5"));
+  CHECK(lane_plot({}, "t", 2000).lanes.empty());
 }
 
 TEST_CASE("spans are as long as their times, and close ones are joined", "[report][timeline]") {
