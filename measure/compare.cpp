@@ -131,6 +131,7 @@ class Comparing {
   DType dtype_ = f32;        // of the losses
   std::vector<Step> steps_;  // of the sides
   std::vector<std::function<Step()>> doubled_;
+  std::vector<std::int64_t> own_live_;  // bytes that each has between its steps
   std::vector<Evidence> evidence_;
   std::size_t phase_ = 0, phases_ = 0;
   std::string at_;             // the phase
@@ -146,6 +147,7 @@ void Comparing::add(Maker maker) {
   maker.side.losses = losses_of(step);
   measure(maker.side, step);
   maker.side.cost->peak_bytes -= live_before;
+  own_live_.push_back(memory_stats(device()).live - live_before);
   steps_.push_back(std::move(step));
   doubled_.push_back(std::move(maker.doubled));
   result_.sides.push_back(std::move(maker.side));
@@ -280,9 +282,11 @@ void Comparing::record(std::size_t i) {
     return std::clamp(static_cast<int>(seconds / side.step->median), 3, most);
   };
   const auto again = [&] {
+    const std::int64_t of_others = memory_stats(device()).live - own_live_[i];
     side.timeline =
         record_timeline(device(), call_of(i),
                         {.steps = in(kSeconds, 9), .untraced_steps = in(kUntracedSeconds, 10)});
+    for (MemorySample& sample : side.timeline->memory) sample.bytes -= of_others;
   };
   again();
   // Recording hardly slows long steps on the CPU, so other work on the machine did.
