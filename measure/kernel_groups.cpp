@@ -1,5 +1,8 @@
 #include "brrr/measure/kernel_groups.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -8,6 +11,45 @@
 #include "brrr/measure/program_code.h"
 
 namespace brrr::measure {
+namespace {
+
+void add_new(std::vector<std::string>& names, const std::string& name) {
+  if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
+}
+
+// "layers.0": "layers", "0".
+std::vector<std::string> parts_of(const std::string& module) {
+  std::vector<std::string> parts = {""};
+  for (const char c : module) {
+    if (c == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string KernelGroup::module() const {
+  if (modules.empty()) return {};
+  std::vector<std::string> common = parts_of(modules.front());
+  for (const std::string& each : modules) {
+    const std::vector<std::string> parts = parts_of(each);
+    if (parts.size() != common.size())
+      return fmt::format("{} and {} more", modules.front(), modules.size() - 1);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (parts[i] != common[i]) common[i] = "*";
+  }
+  return fmt::format("{}", fmt::join(common, "."));
+}
+
+std::string KernelGroup::where() const {
+  const std::string text = module();
+  if (phases.empty()) return text;
+  return fmt::format("{}{}{}", text, text.empty() ? "" : ", ", fmt::join(phases, " and "));
+}
 
 std::vector<KernelGroup> grouped(const Side& side) {
   std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, KernelGroup> groups;
@@ -16,6 +58,8 @@ std::vector<KernelGroup> grouped(const Side& side) {
     KernelGroup& group = groups[{each.name, each.result, each.bytes, each.flops}];
     group.cost = &each;
     ++group.count;
+    add_new(group.modules, each.module);
+    add_new(group.phases, each.phase);
     group.predicted_ps += each.predicted.ps();
     if (i >= side.launch_seconds.size() || !side.launch_seconds[i]) continue;
     ++group.measured;
@@ -58,7 +102,7 @@ std::vector<MeasuredKernel> measured_kernels(const Side& side) {
     const core::LaunchCost& cost = *group.cost;
     kernels.push_back({.name = cost.name,
                        .result = cost.result,
-                       .module = cost.module,
+                       .module = group.module(),
                        .phase = cost.phase,
                        .line = lines[static_cast<std::size_t>(&cost - side.launches.data())],
                        .launches = group.count,

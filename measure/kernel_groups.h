@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <brrr/measure/compare.h>
@@ -15,7 +16,14 @@ struct KernelGroup {
   double seconds = 0;  // of all of them: measured, else predicted
   std::int64_t predicted_ps = 0;
 
+  std::vector<std::string> modules = {};  // that have them, in their order
+  std::vector<std::string> phases = {};
+
   double each() const { return seconds / count; }
+  // "layers.*.attention", or "encoder and 2 more"; empty: not known.
+  std::string module() const;
+  // With its phase: "layers.*.attention, backward".
+  std::string where() const;
   bool is_measured() const { return measured == count; }
 };
 
