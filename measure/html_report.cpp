@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "brrr/measure/markup.h"
@@ -44,9 +45,10 @@ figcaption { color: var(--faint); font-size: 0.92rem; max-width: 32rem; margin-t
 .picture svg { min-width: 56rem; display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
 .caption { color: var(--faint); font-size: 0.92rem; margin-bottom: 0.2rem; }
-th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--edge); text-align: right;
+th, td { padding: 0.25rem 0.5rem; border-bottom: 1px solid var(--edge); text-align: right;
   vertical-align: top; }
 td { white-space: nowrap; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 11rem; }
 th:first-child { text-align: left; padding-left: 0; font-weight: 400; min-width: 9.5rem; }
 thead th, thead th:first-child { font-weight: 600; vertical-align: bottom; }
 button { font: inherit; font-size: 0.8rem; color: inherit; background: none; cursor: pointer;
@@ -82,6 +84,16 @@ for (const table of document.querySelectorAll("table")) {
 }
 )";
 
+// Longer cells are wrapped.
+constexpr std::size_t kLong = 24;
+
+// A column without cells has nothing to say: no kernel has a module.
+bool has_cells(const Table& table, std::size_t column) {
+  if (column == 0 || table.rows.empty()) return true;
+  return std::ranges::any_of(
+      table.rows, [&](const auto& row) { return column >= row.size() || !row[column].empty(); });
+}
+
 class Page {
  public:
   std::string take() { return std::move(html_); }
@@ -99,8 +111,11 @@ class Page {
         "role=\"region\" "
         "tabindex=\"0\" aria-label=\"{0}\">\n<table aria-label=\"{0}\">\n<thead><tr>",
         escaped(table.caption));
-    for (const std::string& column : table.columns)
-      html_ += fmt::format("<th scope=\"col\">{}</th>", escaped(column));
+    std::vector<bool> is_shown;
+    for (std::size_t i = 0; i < table.columns.size(); ++i) {
+      is_shown.push_back(has_cells(table, i));
+      if (is_shown[i]) html_ += fmt::format("<th scope=\"col\">{}</th>", escaped(table.columns[i]));
+    }
     html_ += "</tr></thead>\n<tbody>\n";
     for (const auto& row : table.rows) {
       if (row.size() != table.columns.size()) {
@@ -109,7 +124,9 @@ class Page {
       }
       html_ += fmt::format("<tr><th scope=\"row\">{}</th>", escaped(row[0]));
       for (std::size_t i = 1; i < row.size(); ++i)
-        html_ += fmt::format("<td>{}</td>", escaped(row[i]));
+        if (is_shown[i])
+          html_ += fmt::format("<td{}>{}</td>", row[i].size() > kLong ? " class=\"long\"" : "",
+                               escaped(row[i]));
       html_ += "</tr>\n";
     }
     html_ += "</tbody>\n</table>\n</div></div>\n";
@@ -192,10 +209,13 @@ std::string to_html(const Report& report, const std::string& data) {
   }
   page.add("</header>\n" + contents(report));
   for (std::size_t i = 0; i < report.sections.size(); ++i) page.add(report.sections[i], i + 1);
-  page.add(fmt::format(
-      "<footer><p>The numbers of all tables and plots are in <code>{}</code>, beside this "
-      "file.</p></footer>\n</main>\n<script>{}</script>\n</body>\n</html>\n",
-      escaped(data), kScript));
+  if (!data.empty()) {
+    page.add(fmt::format(
+        "<footer><p>The numbers of all tables and plots are in <code>{}</code>, beside this "
+        "file.</p></footer>\n",
+        escaped(data)));
+  }
+  page.add(fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", kScript));
   return page.take();
 }
 

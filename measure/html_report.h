@@ -53,7 +53,8 @@ struct Report {
   std::vector<Section> sections = {};
 };
 
-// `data`: the name of the file with the report's numbers, which the page mentions.
+// `data`: the name of the file with the report's numbers, which the page mentions; empty: none.
+// Columns of tables whose cells are all empty are left out.
 std::string to_html(const Report& report, const std::string& data);
 
 }  // namespace brrr::measure

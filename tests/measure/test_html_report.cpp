@@ -94,6 +94,16 @@ TEST_CASE("an empty report is a valid page", "[report]") {
   CHECK(problems_of_page(to_html(report, "f.json")) == kNone);
 }
 
+TEST_CASE("a report leaves out columns without cells and the name of a file that is not there",
+          "[report]") {
+  Report report{.title = "t", .sections = {{.title = "s"}}};
+  report.sections[0].blocks.emplace_back(
+      Table{"kernels", {"kernel", "module", "us"}, {{"add", "", "1"}, {"mul", "", "2"}}});
+  const std::string html = to_html(report, "");
+  CHECK(problems_of_page(html) == kNone);
+  CHECK_THAT(html, Contains(">us</th>") && !Contains(">module</th>") && !Contains("<footer>"));
+}
+
 TEST_CASE("hostile text stays text in a report", "[report]") {
   const std::string html = to_html(report_of(kHostile), kHostile);
   CHECK(problems_of_page(html) == kNone);
