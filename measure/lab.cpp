@@ -77,7 +77,7 @@ constexpr Experiment kExperiments[] = {
 std::span<const Experiment> experiments() { return kExperiments; }
 
 std::string to_string(const Interval& claim) {
-  if (claim.least == claim.most) return number_text(claim.least);
+  if (number_text(claim.least) == number_text(claim.most)) return number_text(claim.least);
   if (std::isinf(claim.most)) return "at least " + number_text(claim.least);
   return number_text(claim.least) + " to " + number_text(claim.most);
 }
@@ -116,6 +116,21 @@ std::string Finding::verdict() const {
   return fmt::format("{}: {}", name_of(decided), fmt::join(parts, "; "));
 }
 
+namespace {
+
+// Readings with the same explanation are explained once.
+void explain_misses(Finding& finding) {
+  std::vector<std::string> parts;
+  if (!finding.why.empty()) parts.push_back(finding.why);
+  for (const Reading& r : finding.readings) {
+    if (r.holds() || r.miss.empty()) continue;
+    if (std::ranges::find(parts, r.miss) == parts.end()) parts.push_back(r.miss);
+  }
+  finding.why = fmt::format("{}", fmt::join(parts, "; "));
+}
+
+}  // namespace
+
 Finding run_experiment(const Experiment& experiment, const LabOptions& options) {
   const auto run = [&] {
     manual_seed(options.seed);  // the same draws alone and among all
@@ -130,6 +145,7 @@ Finding run_experiment(const Experiment& experiment, const LabOptions& options) 
     Finding finding = run();
     if (finding.spread() < calmest.spread()) calmest = std::move(finding);
   }
+  explain_misses(calmest);
   return calmest;
 }
 

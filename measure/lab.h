@@ -40,6 +40,8 @@ struct Reading {
   std::optional<double> article = {};  // the article's value
   std::optional<Interval> claim = {};  // the values for which the claim holds
   double spread = 0;                   // of its samples, as Timing::spread
+  // The numbers that explain a value outside of the claim, in a clause.
+  std::string miss = {};
 
   bool holds() const { return !claim || (value >= claim->least && value <= claim->most); }
   bool disturbed() const { return spread > 0.10; }
@@ -91,7 +93,7 @@ struct Experiment {
 std::span<const Experiment> experiments();
 
 // Repeats a disturbed experiment up to three times, and returns the run with the least spread; a
-// quick experiment is run once.
+// quick experiment is run once. `why` then ends with what explains each reading that does not hold.
 Finding run_experiment(const Experiment& experiment, const LabOptions& options);
 
 }  // namespace brrr::measure

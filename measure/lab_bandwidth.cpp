@@ -93,26 +93,32 @@ Finding accesses(const LabOptions& options) {
     finding.readings.push_back({.name = fmt::format("accesses an element, {}", kModes[i]),
                                 .value = modes.steps[i].bytes / 4 / elements,
                                 .article = kAccesses[i],
-                                .claim = Interval{kAccesses[i], kAccesses[i]}});
+                                .claim = Interval{kAccesses[i], kAccesses[i]},
+                                .miss = fmt::format("{} kernels move {} MB", modes.steps[i].kernels,
+                                                    number_text(modes.steps[i].bytes * 1e-6))});
     finding.readings.push_back(microseconds(kModes[i], modes.timings[i]));
   }
-  finding.readings.push_back({.name = "eager over fused",
-                              .value = modes.speed_up(Mode::fused),
-                              .article = 2,
-                              .claim = Interval{1.6, 2.6},
-                              .spread = modes.spread()});
   const auto rate = [&](std::size_t i) {
     return number_text(modes.steps[i].bytes / modes.timings[i].median * 1e-9);
   };
   const auto accessing = [&](std::size_t i) {
     return modes.steps[i].bytes / (copy.bytes / copied.median) * 1e6;
   };
-  finding.why = fmt::format(
-      "the fused kernel moves {} GB/s and eager calls {}, where a copy moves {}: at the copy's "
-      "rate the accesses of a fused step take {:.0f} us of {:.0f}, those of an eager one {:.0f} of "
-      "{:.0f}; the rest is the time of the cosines, which fusion does not shorten",
-      rate(2), rate(0), number_text(copy.bytes / copied.median * 1e-9), accessing(2),
-      modes.timings[2].median * 1e6, accessing(0), modes.timings[0].median * 1e6);
+  finding.readings.push_back(
+      {.name = "eager over fused",
+       .value = modes.speed_up(Mode::fused),
+       .article = 2,
+       .claim = Interval{1.6, 2.6},
+       .spread = modes.spread(),
+       .miss = fmt::format(
+           "at the copy's rate the accesses of a fused step take {:.0f} us of {:.0f}, those of an "
+           "eager one {:.0f} of {:.0f}; the rest is the time of the cosines, which fusion does not "
+           "shorten",
+           accessing(2), modes.timings[2].median * 1e6, accessing(0),
+           modes.timings[0].median * 1e6)});
+  finding.why =
+      fmt::format("the fused kernel moves {} GB/s and eager calls {}, where a copy moves {}",
+                  rate(2), rate(0), number_text(copy.bytes / copied.median * 1e-9));
   return finding;
 }
 
@@ -134,18 +140,22 @@ Finding fused_cost(const LabOptions& options) {
   Finding finding;
   for (std::size_t i = 0; i < kernels.size(); ++i)
     finding.readings.push_back(microseconds(functions[i].first, t[i]));
-  const auto ratio = [&](const char* name, std::size_t more, std::size_t less) {
-    finding.readings.push_back({.name = name,
-                                .value = t[more].median / t[less].median,
-                                .article = 1,
-                                .claim = Interval{0.8, 1.2},
-                                .spread = std::max(t[more].spread, t[less].spread)});
-  };
-  ratio("cos of cos over cos", 1, 0);
-  ratio("gelu over relu", 3, 2);
   const auto share = [&](std::size_t i) {
     return 100 * (kernels[i].step.bytes / t[i].median) / (copy.bytes / t[4].median);
   };
+  const auto ratio = [&](const char* name, std::size_t more, std::size_t less) {
+    finding.readings.push_back(
+        {.name = name,
+         .value = t[more].median / t[less].median,
+         .article = 1,
+         .claim = Interval{0.8, 1.2},
+         .spread = std::max(t[more].spread, t[less].spread),
+         .miss = fmt::format("at a copy's rate the accesses of {} take {:.0f} % of its time; in "
+                             "the rest it computes",
+                             functions[more].first, share(more))});
+  };
+  ratio("cos of cos over cos", 1, 0);
+  ratio("gelu over relu", 3, 2);
   finding.why = fmt::format(
       "of a copy's bandwidth, relu uses {:.0f} %, cos {:.0f} %, cos of cos {:.0f} %, gelu {:.0f} "
       "%: only a kernel at nearly 100 % takes the time of its accesses and no more",
@@ -158,78 +168,110 @@ Finding break_even(const LabOptions& options) {
   // The article's A100: 19.5 TFLOP/s, 1.5 TB/s.
   const double a100 = MeasuredCeilings{.bandwidth = 1.5e12, .flops = 19.5e12}.break_even();
   Finding finding;
-  finding.readings = {{.name = "bandwidth of a copy",
-                       .value = ceilings.bandwidth * 1e-9,
-                       .unit = "GB/s",
-                       .article = 1500,
-                       .spread = ceilings.spread},
-                      {.name = "multiply-adds f32",
-                       .value = ceilings.flops * 1e-9,
-                       .unit = "GFLOP/s",
-                       .article = 19500,
-                       .spread = ceilings.spread},
-                      {.name = "flops an element before compute binds",
-                       .value = ceilings.break_even(),
-                       .article = a100,
-                       .claim = Interval{50, 200},
-                       .spread = ceilings.spread}};
+  finding.readings = {
+      {.name = "bandwidth of a copy",
+       .value = ceilings.bandwidth * 1e-9,
+       .unit = "GB/s",
+       .article = 1500,
+       .spread = ceilings.spread},
+      {.name = "multiply-adds f32",
+       .value = ceilings.flops * 1e-9,
+       .unit = "GFLOP/s",
+       .article = 19500,
+       .spread = ceilings.spread},
+      {.name = "flops an element before compute binds",
+       .value = ceilings.break_even(),
+       .article = a100,
+       .claim = Interval{50, 200},
+       .spread = ceilings.spread,
+       .miss = fmt::format("this device computes {} flops in the time of a byte, the article's "
+                           "A100 {}",
+                           number_text(ceilings.break_even() / 8), number_text(a100 / 8))}};
   finding.why = fmt::format(
       "an element is 4 bytes read and 4 written: {} GFLOP/s over {} G elements a second",
       number_text(ceilings.flops * 1e-9), number_text(ceilings.bandwidth / 8 * 1e-9));
   return finding;
 }
 
-Finding repeat(const LabOptions& options) {
-  const int last = options.quick ? 256 : 512;
-  const auto elements = static_cast<double>(large(options));
-  const MeasuredCeilings ceilings = measure_ceilings(options);
+namespace {
+
+// What kernels of more and more flops an element take and reach.
+struct RepeatSweep {
   Series time_us{"run time, us", {}}, rate{"GFLOP/s", {}}, bandwidth{"GB/s", {}};
   double spread = 0;
+
+  double best_rate() const {
+    return std::ranges::max(rate.points, {}, &std::pair<double, double>::second).second;
+  }
+};
+RepeatSweep sweep_of_repeats(const LabOptions& options) {
+  const int last = options.quick ? 256 : 512;
+  const auto elements = static_cast<double>(large(options));
+  RepeatSweep sweep;
   for (int count = 1; count <= last; count *= options.quick ? 4 : 2) {
     options.progress(fmt::format("repeat {}", count));
     const TimedKernel kernel =
         fused_kernel(options, [=](const Tensor& x) { return repeated(x, count, true); });
     const Timing timing = time(kernel.batch, options.sampling());
-    spread = std::max(spread, timing.spread);
+    sweep.spread = std::max(sweep.spread, timing.spread);
     const double flops = kernel.step.flops / elements, seconds = timing.median;
-    time_us.points.emplace_back(flops, seconds * 1e6);
-    rate.points.emplace_back(flops, flops * elements / seconds * 1e-9);
-    bandwidth.points.emplace_back(flops, 8 * elements / seconds * 1e-9);
+    sweep.time_us.points.emplace_back(flops, seconds * 1e6);
+    sweep.rate.points.emplace_back(flops, flops * elements / seconds * 1e-9);
+    sweep.bandwidth.points.emplace_back(flops, 8 * elements / seconds * 1e-9);
   }
-  const auto best = [](const Series& s) {
-    return std::ranges::max(s.points, {}, &std::pair<double, double>::second).second;
-  };
+  return sweep;
+}
+
+}  // namespace
+
+Finding repeat(const LabOptions& options) {
+  const MeasuredCeilings ceilings = measure_ceilings(options);
+  const RepeatSweep sweep = sweep_of_repeats(options);
+  const auto& [time_us, rate, bandwidth, spread] = sweep;
+  const double best = sweep.best_rate();
   // Where the flat part at the first point's bandwidth meets the best rate.
-  const double knee = best(rate) / (bandwidth.points[0].second / 8);
+  const double knee = best / (bandwidth.points[0].second / 8);
+  const std::size_t at_eight = options.quick ? 1 : 2;
   Finding finding;
   finding.readings = {
       {.name = "run time at 8 flops an element over that at 2",
-       .value = time_us.points[options.quick ? 1 : 2].second / time_us.points[0].second,
+       .value = time_us.points[at_eight].second / time_us.points[0].second,
        .article = 1,
        .claim = Interval{0.8, 1.25},
-       .spread = spread},
+       .spread = spread,
+       .miss = fmt::format("at 2 flops an element the kernel moves {} GB/s, at 8 {}",
+                           number_text(bandwidth.points[0].second),
+                           number_text(bandwidth.points[at_eight].second))},
       {.name = "knee, flops an element",
        .value = knee,
        .article = 64,
        .claim = Interval{16, 256},
-       .spread = spread},
+       .spread = spread,
+       .miss = fmt::format("the knee is {} GFLOP/s, the best rate, over {} G elements a second",
+                           number_text(best), number_text(bandwidth.points[0].second / 8))},
       {.name = "bandwidth at 2 flops, of a copy's",
        .value = 100 * bandwidth.points[0].second * 1e9 / ceilings.bandwidth,
        .unit = "%",
        .claim = Interval{80, 130},
-       .spread = ceilings.spread},
+       .spread = ceilings.spread,
+       .miss = fmt::format("the kernel moves {} GB/s, a copy {}",
+                           number_text(bandwidth.points[0].second),
+                           number_text(ceilings.bandwidth * 1e-9))},
       {.name = "best rate, of multiply-adds in registers",
-       .value = 100 * best(rate) * 1e9 / ceilings.flops,
+       .value = 100 * best * 1e9 / ceilings.flops,
        .unit = "%",
        .claim = Interval{80, 125},
-       .spread = std::max(spread, ceilings.spread)}};
+       .spread = std::max(spread, ceilings.spread),
+       .miss = fmt::format(
+           "kernels reach {} GFLOP/s with loads and stores, multiply-adds in registers {}{}",
+           number_text(best), number_text(ceilings.flops * 1e-9),
+           rate.points.back().second < 0.8 * best
+               ? "; longer chains are slower, since the operations of a chain wait for one another"
+               : "")}};
   finding.why = fmt::format(
       "the best rate is {} GFLOP/s and the last {}; by the ceilings of this machine the knee is at "
-      "{:.0f} flops an element{}",
-      number_text(best(rate)), number_text(rate.points.back().second), ceilings.break_even(),
-      rate.points.back().second < 0.8 * best(rate)
-          ? "; longer chains are slower, since the operations of a chain wait for one another"
-          : "");
+      "{:.0f} flops an element",
+      number_text(best), number_text(rate.points.back().second), ceilings.break_even());
   finding.plot = Plot{"flops an element", {time_us, rate, bandwidth}};
   return finding;
 }
@@ -245,28 +287,31 @@ Finding multiply_add(const LabOptions& options) {
   const double alone_rate = operations / alone.median,
                together_rate = 2 * operations / together.median;
   Finding finding;
-  finding.readings = {{.name = "multiplications",
-                       .value = alone_rate,
-                       .unit = "GFLOP/s",
-                       .article = 9750,
-                       .spread = alone.spread},
-                      {.name = "multiply-adds",
-                       .value = together_rate,
-                       .unit = "GFLOP/s",
-                       .article = 19500,
-                       .spread = together.spread},
-                      {.name = "multiplications over multiply-adds",
-                       .value = alone_rate / together_rate,
-                       .article = 0.5,
-                       .claim = Interval{0.4, 0.6},
-                       .spread = std::max(alone.spread, together.spread)}};
-  finding.why = fmt::format(
-      "{} multiplications an element take {:.0f} us and as many multiply-adds {:.0f}; {}", count,
-      alone.median * 1e6, together.median * 1e6,
-      options.device.is_cpu()
-          ? "kernels on the CPU multiply and add separately, so that all modes round "
-            "alike: two instructions"
-          : "a multiply-add is one instruction");
+  finding.readings = {
+      {.name = "multiplications",
+       .value = alone_rate,
+       .unit = "GFLOP/s",
+       .article = 9750,
+       .spread = alone.spread},
+      {.name = "multiply-adds",
+       .value = together_rate,
+       .unit = "GFLOP/s",
+       .article = 19500,
+       .spread = together.spread},
+      {.name = "multiplications over multiply-adds",
+       .value = alone_rate / together_rate,
+       .article = 0.5,
+       .claim = Interval{0.4, 0.6},
+       .spread = std::max(alone.spread, together.spread),
+       .miss = fmt::format("{}: as many multiply-adds take {} times as long",
+                           options.device.is_cpu()
+                               ? "kernels on the CPU multiply and add in 2 instructions, so that "
+                                 "all modes round alike"
+                               : "a multiply-add is 1 instruction",
+                           number_text(together.median / alone.median))}};
+  finding.why =
+      fmt::format("{} multiplications an element take {:.0f} us and as many multiply-adds {:.0f}",
+                  count, alone.median * 1e6, together.median * 1e6);
   return finding;
 }
 

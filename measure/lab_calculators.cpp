@@ -12,12 +12,21 @@ double years_to_double(double annual_improvement) {
   return std::log(2.0) / std::log(annual_improvement);
 }
 
+std::string doubling_text(double annual_improvement) {
+  return fmt::format("log 2 over log {} is {}", annual_improvement,
+                     number_text(years_to_double(annual_improvement)));
+}
+
 // Devices that compute `flops` a second and exchange `link` bytes a second, in bf16.
 struct Cluster {
   double flops = 0, link = 0;
 
   // Flops for each byte sent at which both take as long.
   double intensity() const { return flops / link; }
+  std::string text() const {
+    return fmt::format("{} TFLOP/s over {} GB/s are {} flops a byte", number_text(flops * 1e-12),
+                       number_text(link * 1e-9), number_text(intensity()));
+  }
   // Tokens a device at which the gradients' exchange takes as long as the products.
   double data_tokens() const { return intensity(); }
   // Ways of splitting a hidden layer.
@@ -42,11 +51,13 @@ Finding growth(const LabOptions&) {
   finding.readings = {{.name = "processors: years to double",
                        .value = processor,
                        .article = 1.6,
-                       .claim = Interval{1.55, 1.65}},
+                       .claim = Interval{1.55, 1.65},
+                       .miss = doubling_text(kProcessor)},
                       {.name = "memory: years to double",
                        .value = memory,
                        .article = 2.7,
-                       .claim = Interval{2.6, 2.75}},
+                       .claim = Interval{2.6, 2.75},
+                       .miss = doubling_text(kMemory)},
                       {.name = "flops a byte after ten years, times today's",
                        .value = std::pow(kProcessor / kMemory, 10)}};
   finding.why =
@@ -73,16 +84,19 @@ Finding parallel(const LabOptions& options) {
       {.name = "H100: tokens a device, data-parallel",
        .value = h100.data_tokens(),
        .article = 2500,
-       .claim = Interval{2250, 2750}},
+       .claim = Interval{2250, 2750},
+       .miss = h100.text()},
       {.name = fmt::format("H100: ways, tensor-parallel, hidden {}", kHidden),
        .value = h100_pod.tensor_ways(kHidden),
        .article = 8,
-       .claim = Interval{6, 10}},
+       .claim = Interval{6, 10},
+       .miss = h100_pod.text()},
       count("H100: hidden size for experts on many nodes", h100.expert_hidden()),
       {.name = fmt::format("H100: pipeline of {} layers, exchange, of a layer's time", kLayers),
        .value = 100 * h100.pipeline_share(kHidden, kLayers),
        .unit = "%",
-       .claim = Interval{0, 5}},
+       .claim = Interval{0, 5},
+       .miss = h100.text()},
       {.name = "here: product bf16",
        .value = product.rate * 1e-9,
        .unit = "GFLOP/s",

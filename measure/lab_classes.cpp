@@ -74,6 +74,10 @@ struct ClassOfOps {
   Timing timing;
 
   double rate() const { return static_cast<double>(cost.flops) / timing.median; }
+  double bandwidth() const { return static_cast<double>(cost.bytes) / timing.median; }
+  double intensity() const {
+    return static_cast<double>(cost.flops) / static_cast<double>(cost.bytes);
+  }
 };
 using Classes = std::array<ClassOfOps, kClasses>;
 
@@ -153,13 +157,39 @@ std::string rates_text(const Profile& p) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < kClasses; ++i) {
     const ClassOfOps& one = p.classes[i];
-    parts.push_back(
-        fmt::format("{} {} GFLOP/s and {} GB/s", kNames[i], number_text(one.rate() * 1e-9),
-                    number_text(static_cast<double>(one.cost.bytes) / one.timing.median * 1e-9)));
+    parts.push_back(fmt::format("{} {} GFLOP/s and {} GB/s", kNames[i],
+                                number_text(one.rate() * 1e-9),
+                                number_text(one.bandwidth() * 1e-9)));
   }
   return fmt::format(
       "achieved: {}, {}, {}; the calls take {:.0f} us separately and the step {:.0f}", parts[0],
       parts[1], parts[2], p.seconds() * 1e6, p.step.median * 1e6);
+}
+
+// Why products take more or less of the time than the article's: this device computes more or
+// fewer flops in the time in which other calls move a byte.
+std::string balance_text(const Profile& p) {
+  double bytes = 0, seconds = 0;
+  for (const OpClass which : {normalization, elementwise}) {
+    bytes += static_cast<double>(p.classes[which].cost.bytes);
+    seconds += p.classes[which].timing.median;
+  }
+  const ClassOfOps& products = p.classes[contraction];
+  return fmt::format(
+      "the layer's products compute {} flops for each byte that other calls move, and this device "
+      "computes {} in the time of a byte, at {} GFLOP/s and {} GB/s: products take {} times as "
+      "long as all other calls",
+      number_text(static_cast<double>(products.cost.flops) / bytes),
+      number_text(products.rate() / (bytes / seconds)), number_text(products.rate() * 1e-9),
+      number_text(bytes / seconds * 1e-9), number_text(products.timing.median / seconds));
+}
+
+// The rate of a class that is bound by bandwidth: its flops a byte times the bytes a second.
+std::string rate_text(const Profile& p, OpClass which) {
+  const ClassOfOps& one = p.classes[which];
+  return fmt::format("{}: {} flops a byte at {} GB/s are {} GFLOP/s", kNames[which],
+                     number_text(one.intensity()), number_text(one.bandwidth() * 1e-9),
+                     number_text(one.rate() * 1e-9));
 }
 
 }  // namespace
@@ -182,8 +212,15 @@ Finding operator_classes(const LabOptions& options) {
   }
   // The article's shares of the run time, within a factor of two.
   finding.readings[0].claim = Interval{99, 100};
-  for (std::size_t i = 0; i < kClasses; ++i)
-    finding.readings[2 * i + 1].claim = Interval{kTimes[i] / 2, std::min(2 * kTimes[i], 100.0)};
+  finding.readings[0].miss =
+      fmt::format("{} of the layer's {} Gflop are outside of products",
+                  number_text((100 - p.flop_share(contraction)) / 100 * p.flops() * 1e-9),
+                  number_text(p.flops() * 1e-9));
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    Reading& time = finding.readings[2 * i + 1];
+    time.claim = Interval{kTimes[i] / 2, std::min(2 * kTimes[i], 100.0)};
+    time.miss = balance_text(p);
+  }
   finding.why = rates_text(p);
   return finding;
 }
@@ -195,7 +232,8 @@ Finding achieved_flops(const LabOptions& options) {
                    .value = p.classes[contraction].rate() / p.classes[which].rate(),
                    .article = article,
                    .claim = Interval{article / 5, article * 5},
-                   .spread = p.spread(which)};
+                   .spread = p.spread(which),
+                   .miss = rate_text(p, which)};
   };
   Finding finding;
   finding.readings = {ratio(normalization, 250), ratio(elementwise, 700)};
@@ -205,7 +243,8 @@ Finding achieved_flops(const LabOptions& options) {
        .value = p.classes[normalization].rate() / p.classes[elementwise].rate(),
        .article = 700.0 / 250,
        .claim = Interval::at_least(1),
-       .spread = std::max(p.spread(normalization), p.spread(elementwise))});
+       .spread = std::max(p.spread(normalization), p.spread(elementwise)),
+       .miss = fmt::format("{}, {}", rate_text(p, normalization), rate_text(p, elementwise))});
   finding.why = rates_text(p);
   return finding;
 }
@@ -239,6 +278,9 @@ Finding share_of_peak(const LabOptions& options) {
     finding.readings.back().claim =
         width == last ? Interval{-kNoise, kMostBelowPeak} : Interval::at_least(-kNoise);
     finding.readings.back().spread = std::max(finding.readings.back().spread, peak.spread);
+    finding.readings.back().miss =
+        fmt::format("of the step of width {} products take {:.1f} us and all {:.1f}", width,
+                    p.classes[contraction].timing.median * 1e6, p.step.median * 1e6);
     numbers.push_back(fmt::format("of {} they are {:.0f} % of the flops at {:.0f} % of peak", width,
                                   p.flop_share(contraction),
                                   100 * p.classes[contraction].rate() / peak.rate));

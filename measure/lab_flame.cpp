@@ -26,11 +26,15 @@ Finding one_addition(const LabOptions& options) {
                        .value = 100 * addition,
                        .unit = "%",
                        .claim = Interval{0, 10},
-                       .spread = bare.spread}};
+                       .spread = bare.spread,
+                       .miss = fmt::format("an addition in a bare loop takes {} ns",
+                                           number_text(bare.median / kLoop * 1e9))}};
   for (const LedgerLine& line : ledger.lines) {
     Reading reading{.name = name_of(line.of), .value = 100 * line.share, .unit = "%"};
     if (line.of == HostClass::kernels) {
       reading.claim = Interval{0, 50};
+      reading.miss =
+          fmt::format("{} of {} samples are in the kernel", line.samples, ledger.samples);
       reading.spread = ledger.untraced.spread;
     }
     finding.readings.push_back(std::move(reading));

@@ -7,6 +7,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/prediction.h"
 #include "brrr/measure/lab_experiments.h"
+#include "brrr/measure/step.h"
 #include "brrr/nn/mlp.h"
 #include "brrr/nn/optim/clip.h"
 #include "brrr/nn/optim/optimizers.h"
@@ -53,7 +54,10 @@ Finding additions(const LabOptions& options) {
                        .article = 32e6 / 280e3,
                        // At most a hundredth of an op is the addition.
                        .claim = Interval::at_least(100),
-                       .spread = std::max(t[0].spread, t[1].spread)},
+                       .spread = std::max(t[0].spread, t[1].spread),
+                       .miss = fmt::format("an addition is more than a hundredth of an op: {} ns "
+                                           "of {}",
+                                           number_text(1e9 / bare), number_text(1e9 / op))},
                       {.name = "flops of plain units in an eager op's time",
                        .value = limit.flops / t[3].median / op}};
   finding.readings[0].article = 32;    // Python's
@@ -99,6 +103,17 @@ std::string growth_text(const Point& once, const Point& twice) {
       number_text(once.bytes / once.seconds * 1e-9));
 }
 
+// What a replay takes is kernels, which grow; the rest is overhead, which does not.
+std::string overhead_text(const InModes& once, const InModes& twice) {
+  const double eager = once.timings[0].median, replayed = once.timings[1].median;
+  return fmt::format(
+      "of the {} us of batch {} a replay takes {}, so that overhead is {:.0f} %, and the rest "
+      "grows "
+      "{} times",
+      number_text(eager * 1e6), 1, number_text(replayed * 1e6),
+      100 * std::max(0.0, 1 - replayed / eager), number_text(twice.timings[1].median / replayed));
+}
+
 }  // namespace
 
 Finding batch_doubling(const LabOptions& options) {
@@ -116,15 +131,22 @@ Finding batch_doubling(const LabOptions& options) {
   }
   const auto growth = [&](std::size_t i, double article, const Interval& claim) {
     const Point &once = points[i], &twice = points[i + 1];
-    return Reading{.name = fmt::format("time at batch {} over batch {}", twice.batch, once.batch),
-                   .value = twice.seconds / once.seconds,
-                   .article = article,
-                   .claim = claim,
-                   .spread = std::max(once.spread, twice.spread)};
+    return Reading{
+        .name = fmt::format("time at batch {} over batch {}", twice.batch, once.batch),
+        .value = twice.seconds / once.seconds,
+        .article = article,
+        .claim = claim,
+        .spread = std::max(once.spread, twice.spread),
+        .miss = fmt::format("from batch {} to {} flops grow {} times, bytes {}", once.batch,
+                            twice.batch, number_text(twice.flops / once.flops),
+                            number_text(twice.bytes / once.bytes))};
   };
   const InModes one = time_modes(options, [&] { return step_of(1); }),
                 two = time_modes(options, [&] { return step_of(2); });
   const auto replayed = static_cast<std::size_t>(Mode::graph);
+  const auto us = [&](const InModes& modes, std::size_t mode) {
+    return number_text(modes.timings[mode].median * 1e6);
+  };
   const double gained = points[4].flops / points[4].bytes / (points[0].flops / points[0].bytes);
   Finding finding;
   finding.readings = {growth(0, 1.1, {0.8, 1.2}),
@@ -132,15 +154,16 @@ Finding batch_doubling(const LabOptions& options) {
                       {.name = "speed-up replayed at batch 1",
                        .value = one.speed_up(Mode::graph),
                        .claim = Interval{1.2, 100},
-                       .spread = one.spread()},
+                       .spread = one.spread(),
+                       .miss = fmt::format("at batch 1 an eager step takes {} us, a replay {}",
+                                           us(one, 0), us(one, replayed))},
                       {.name = "flops a byte at batch 16 over batch 1", .value = gained}};
+  finding.readings[0].miss += "; " + overhead_text(one, two);
   finding.why = fmt::format(
       "{}; replayed, without most of the overhead, {} us in place of {}; {}. Below the width, {}, "
-      "a "
-      "larger batch also raises the flops a byte ({} times from batch 1 to 16): a flat time there "
-      "may be bandwidth, as the third footnote says, unless replays are faster",
-      growth_text(points[0], points[1]), number_text(two.timings[replayed].median * 1e6),
-      number_text(one.timings[replayed].median * 1e6),
+      "a larger batch also raises the flops a byte ({} times from batch 1 to 16): a flat time "
+      "there may be bandwidth, as the third footnote says, unless replays are faster",
+      growth_text(points[0], points[1]), us(two, replayed), us(one, replayed),
       growth_text(points[points.size() - 2], points.back()), width, number_text(gained));
   Series times{"step, us", {}}, intensities{"flops a byte", {}};
   for (const Point& point : points) {
@@ -150,6 +173,25 @@ Finding batch_doubling(const LabOptions& options) {
   finding.plot = Plot{"batch", {times, intensities}};
   return finding;
 }
+
+namespace {
+
+Reading speed_up_reading(const char* regime, const char* what, const InModes& modes, Mode mode,
+                         const Interval& claim) {
+  const auto text = [&](std::size_t i) {
+    return fmt::format("{} us with {} kernels and {} MB",
+                       number_text(modes.timings[i].median * 1e6), modes.steps[i].kernels,
+                       number_text(modes.steps[i].bytes * 1e-6));
+  };
+  return {.name = fmt::format("{}-bound: {}", regime, what),
+          .value = modes.speed_up(mode),
+          .claim = claim,
+          .spread = modes.spread(),
+          .miss = fmt::format("{}-bound: {} takes {}, eager {}", regime, name_of(mode),
+                              text(static_cast<std::size_t>(mode)), text(0))};
+}
+
+}  // namespace
 
 Finding remedies(const LabOptions& options) {
   const bool on_cpu = options.device.is_cpu();
@@ -176,10 +218,7 @@ Finding remedies(const LabOptions& options) {
     options.progress(fmt::format("{}-bound", regime.name));
     const InModes modes = time_modes(options, regime.make);
     const auto add = [&](Mode mode, const char* what, const Interval& claim) {
-      finding.readings.push_back({.name = fmt::format("{}-bound: {}", regime.name, what),
-                                  .value = modes.speed_up(mode),
-                                  .claim = claim,
-                                  .spread = modes.spread()});
+      finding.readings.push_back(speed_up_reading(regime.name, what, modes, mode, claim));
     };
     finding.readings.push_back(
         microseconds(fmt::format("{}-bound: eager", regime.name), modes.timings[0]));
@@ -200,10 +239,13 @@ Finding remedies(const LabOptions& options) {
     return time(synchronized_batch(options.device, step.call), options.sampling());
   };
   const Timing plain = time_compute(Precision::full), tensor = time_compute(Precision::tf32);
-  finding.readings.push_back({.name = "compute-bound: speed-up by tensor cores",
-                              .value = plain.median / tensor.median,
-                              .claim = Interval{2, 20},
-                              .spread = std::max(plain.spread, tensor.spread)});
+  finding.readings.push_back(
+      {.name = "compute-bound: speed-up by tensor cores",
+       .value = plain.median / tensor.median,
+       .claim = Interval{2, 20},
+       .spread = std::max(plain.spread, tensor.spread),
+       .miss = fmt::format("{} us in f32, {} in tf32", number_text(plain.median * 1e6),
+                           number_text(tensor.median * 1e6))});
   return finding;
 }
 
@@ -241,7 +283,8 @@ Finding chain(const LabOptions& options) {
   finding.readings = {{.name = "largest difference from clipping, then Adam, by hand",
                        .value = difference,
                        .article = 0,
-                       .claim = Interval{0, 0}}};
+                       .claim = Interval{0, 0},
+                       .miss = fmt::format("10 updates of {} elements by {}", kElements, 1e-2)}};
   constexpr const char* kModes[] = {"eager", "replayed", "fused"};
   for (std::size_t i = 0; i < 3; ++i) {
     finding.readings.push_back(microseconds(fmt::format("chain, {}", kModes[i]), with.timings[i]));

@@ -56,6 +56,17 @@ std::string how(const char* name, const Timeline& timeline) {
                      100 * timeline.perturbation());
 }
 
+// The lengths that shares of a step are made of.
+std::string span_text(const char* name, const Timeline& timeline) {
+  const auto us = [&](std::int64_t ns) {
+    return number_text(static_cast<double>(ns) * 1e-3 / static_cast<double>(timeline.steps.size()));
+  };
+  return fmt::format(
+      "{}: {} us, and {} where it is recorded, of which the host is in ops for {} and waits for {}",
+      name, number_text(timeline.untraced.median * 1e6), us(timeline.step_ns()),
+      us(timeline.host_ns(HostWork::op)), us(timeline.host_ns(HostWork::wait)));
+}
+
 void add_missing(const char* name, const Timeline& timeline, Finding& finding) {
   for (const std::string& what : timeline.missing)
     finding.incomplete.push_back(
@@ -97,7 +108,8 @@ Finding timelines(const LabOptions& options) {
                                   .value = value,
                                   .unit = unit,
                                   .claim = claim,
-                                  .spread = timeline.untraced.spread});
+                                  .spread = timeline.untraced.spread,
+                                  .miss = span_text(one.name, timeline)});
     };
     add("time", timeline.untraced.median * 1e6, "us", std::nullopt);
     const double idle = 100 - busy_share(timeline, one.step);
@@ -153,11 +165,14 @@ Finding gpu_util(const LabOptions& options) {
     const double flops = prepare(options.device, one.step, Mode::eager).flops;
     const Timeline timeline = record(options, one.step);
     const auto add = [&](const char* what, double value, std::optional<Interval> claim) {
-      finding.readings.push_back({.name = fmt::format("{}: {}", one.name, what),
-                                  .value = value,
-                                  .unit = "%",
-                                  .claim = claim,
-                                  .spread = std::max(timeline.untraced.spread, peak.spread)});
+      finding.readings.push_back(
+          {.name = fmt::format("{}: {}", one.name, what),
+           .value = value,
+           .unit = "%",
+           .claim = claim,
+           .spread = std::max(timeline.untraced.spread, peak.spread),
+           .miss = fmt::format("{}, and has {} Mflop", span_text(one.name, timeline),
+                               number_text(flops * 1e-6))});
     };
     add(on_cpu ? "time in ops" : "time in which a kernel runs", busy_share(timeline, one.step),
         one.busy);

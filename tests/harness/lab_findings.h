@@ -1,6 +1,8 @@
 // Checks of the lab's findings, on every device.
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <string>
@@ -9,6 +11,10 @@
 #include "tests/harness/catch.h"
 
 namespace brrr::testing {
+
+inline bool has_digit(const std::string& text) {
+  return std::ranges::any_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
 
 // Runs the experiment in its short form; its readings by name.
 inline std::map<std::string, double> run_experiment(const measure::Experiment& experiment,
@@ -30,11 +36,13 @@ inline std::map<std::string, double> run_experiment(const measure::Experiment& e
     if (!r.claim) continue;
     ++claims;
     CHECK(r.claim->least <= r.claim->most);
+    CHECK(has_digit(r.miss));
+    if (!r.holds()) CHECK(finding.why.find(r.miss) != std::string::npos);
     if (r.article) CHECK((*r.article >= r.claim->least && *r.article <= r.claim->most));
   }
   CHECK(claims > 0);
   CHECK((finding.svg.empty() || finding.svg.starts_with("<svg ")));
-  CHECK_FALSE(finding.why.empty());
+  CHECK(has_digit(finding.why));
   if (!finding.plot) return values;
   CHECK_FALSE(finding.plot->x.empty());
   for (const measure::Series& series : finding.plot->series) {

@@ -121,6 +121,19 @@ TEST_CASE("a disturbed experiment is run again, and its calmest run is kept", "[
   CHECK(kept({0.3}, /*quick=*/true) == 0);
 }
 
+TEST_CASE("what does not hold is explained once, after what explains the readings", "[lab]") {
+  const measure::Experiment experiment{
+      "test", "", "", [](const measure::LabOptions&) {
+        const Interval claim{1, 2};
+        return Finding{.readings = {{.name = "low", .value = 0.5, .claim = claim, .miss = "3 us"},
+                                    {.name = "holds", .value = 1, .claim = claim, .miss = "4 us"},
+                                    {.name = "high", .value = 3, .claim = claim, .miss = "3 us"},
+                                    {.name = "no claim", .value = 3, .miss = "5 us"}},
+                       .why = "a copy moves 8 GB/s"};
+      }};
+  CHECK(measure::run_experiment(experiment, {}).why == "a copy moves 8 GB/s; 3 us");
+}
+
 TEST_CASE("a value that is no number confirms nothing", "[lab]") {
   Finding finding;
   finding.readings = {{.name = "ratio", .value = std::nan(""), .claim = Interval{0, 1}}};
