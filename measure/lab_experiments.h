@@ -4,6 +4,8 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <brrr/graph/compile.h>
@@ -45,6 +47,9 @@ Finding chain(const LabOptions& options);
 // lab_timelines.cpp
 Finding timelines(const LabOptions& options);
 Finding gpu_util(const LabOptions& options);
+// Why a recorded step shows nothing of the untraced one, where tracing adds this share of its time
+// and more than doubles it; empty: it does not.
+std::string recording_doubt(std::string_view name, double perturbation);
 
 // lab_flame.cpp
 Finding one_addition(const LabOptions& options);

@@ -67,10 +67,12 @@ std::string span_text(const char* name, const Timeline& timeline) {
       us(timeline.host_ns(HostWork::op)), us(timeline.host_ns(HostWork::wait)));
 }
 
-void add_missing(const char* name, const Timeline& timeline, Finding& finding) {
+void add_doubts(const char* name, const Timeline& timeline, Finding& finding) {
   for (const std::string& what : timeline.missing)
     finding.incomplete.push_back(
         fmt::format("the timeline of the {} lacks records: {}", name, what));
+  if (const std::string doubt = recording_doubt(name, timeline.perturbation()); !doubt.empty())
+    finding.incomplete.push_back(doubt);
 }
 
 // The longest time from the call that launches a kernel until the kernel starts.
@@ -84,6 +86,12 @@ double longest_lead_us(const Timeline& timeline) {
 }
 
 }  // namespace
+
+std::string recording_doubt(std::string_view name, double perturbation) {
+  constexpr double kTwice = 1;
+  if (perturbation <= kTwice) return "";
+  return fmt::format("tracing makes the {} {:.2f} times as long", name, 1 + perturbation);
+}
 
 Finding timelines(const LabOptions& options) {
   const bool on_cpu = options.device.is_cpu();
@@ -114,7 +122,7 @@ Finding timelines(const LabOptions& options) {
     add("time", timeline.untraced.median * 1e6, "us", std::nullopt);
     const double idle = 100 - busy_share(timeline, one.step);
     hows.push_back(how(one.name, timeline));
-    add_missing(one.name, timeline, finding);
+    add_doubts(one.name, timeline, finding);
     finding.timelines.push_back(lane_plot(timeline, fmt::format("One step: {}", one.name)));
     if (on_cpu) {
       // An op returns when its kernel is done: what is outside of ops is overhead, tracing's too.
@@ -178,7 +186,7 @@ Finding gpu_util(const LabOptions& options) {
         one.busy);
     add("achieved share of peak", 100 * flops / timeline.untraced.median / peak.rate, one.achieved);
     hows.push_back(how(one.name, timeline));
-    add_missing(one.name, timeline, finding);
+    add_doubts(one.name, timeline, finding);
   }
   finding.why = fmt::format(
       "peak is a square product of {} at {} GFLOP/s; a utilization near 100 % says only that there "

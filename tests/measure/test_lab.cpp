@@ -76,6 +76,19 @@ TEST_CASE("a disturbed or incomplete finding is undecided, with the reasons", "[
   CHECK(finding.outcome() == Outcome::confirmed);
 }
 
+TEST_CASE("a finding by a recording that more than doubles the step is undecided", "[lab]") {
+  using measure::lab::recording_doubt;
+  CHECK(recording_doubt("small step", -0.05).empty());
+  CHECK(recording_doubt("small step", 1).empty());
+  CHECK(recording_doubt("small step", 1.326) == "tracing makes the small step 2.33 times as long");
+  Finding finding;
+  finding.readings = {{.name = "idle", .value = 50, .claim = Interval{20, 100}}};
+  finding.incomplete = {recording_doubt("small step", 1.01)};
+  CHECK(finding.verdict() ==
+        "undecided: tracing makes the small step 2.01 times as long; idle is 50.0 (claimed: 20.0 "
+        "to 100)");
+}
+
 TEST_CASE("a claim may have no upper end", "[lab]") {
   Finding finding;
   finding.readings = {{.name = "ratio", .value = 1e9, .claim = Interval::at_least(100)}};
