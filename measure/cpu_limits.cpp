@@ -1,4 +1,6 @@
 // The CPU's limits: plain loops over arrays, split over plain threads, and direct BLAS calls.
+#include <unistd.h>
+
 #include <barrier>
 #include <cstdlib>
 #include <memory>
@@ -133,10 +135,22 @@ Batch team_batch(std::int64_t n, int threads, bool binary, Loop loop) {
 
 }  // namespace
 
-Batch plain_add(std::int64_t elements, int threads) {
-  return team_batch(elements, threads, true, [](Shared& s, int, long begin, long n) {
-    add_loop(s.a.get() + begin, s.b.get() + begin, s.c.get() + begin, n);
+Batch plain_add(std::int64_t elements, int threads, int rounds) {
+  return team_batch(elements, threads, true, [rounds](Shared& s, int, long begin, long n) {
+    for (int i = 0; i < rounds; ++i) {
+      add_loop(s.a.get() + begin, s.b.get() + begin, s.c.get() + begin, n);
+      asm volatile("" : : : "memory");
+    }
   });
+}
+
+CacheSizes cache_sizes() {
+  const auto size = [](int name, std::int64_t usual) {
+    const std::int64_t bytes = ::sysconf(name);
+    return bytes > 0 ? bytes : usual;
+  };
+  return {size(_SC_LEVEL1_DCACHE_SIZE, 32 << 10), size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
+          size(_SC_LEVEL3_CACHE_SIZE, 16 << 20)};
 }
 
 Batch plain_sum(std::int64_t elements, int threads) {

@@ -27,6 +27,8 @@ constexpr Experiment kExperiments[] = {
     {"achieved-flops", "Flops achieved by operator class",
      "normalization achieves 250 times less than products, element-wise ops 700 times less",
      lab::achieved_flops},
+    {"memory-ladder", "Bandwidth by working set",
+     "storage for what is used is fast and small, and the large one is slow", lab::memory_ladder},
     {"cos-of-cos", "Memory accesses of x.cos().cos()",
      "fusion makes two accesses of four, and halves the time", lab::accesses},
     {"fused-cost", "The cost of more ops in one kernel",

@@ -37,6 +37,8 @@ Finding fused_cost(const LabOptions& options);
 Finding break_even(const LabOptions& options);
 Finding repeat(const LabOptions& options);
 Finding multiply_add(const LabOptions& options);
+// lab_memory.cpp
+Finding memory_ladder(const LabOptions& options);
 // lab_remat.cpp
 Finding recomputation(const LabOptions& options);
 // lab_overhead.cpp

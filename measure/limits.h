@@ -15,8 +15,13 @@ namespace brrr::measure {
 
 // --- CPU. Each batch owns its buffers, filled with random numbers.
 
-// c[i] = a[i] + b[i]
-Batch plain_add(std::int64_t elements, int threads);
+// c[i] = a[i] + b[i], `rounds` times in a call.
+Batch plain_add(std::int64_t elements, int threads, int rounds = 1);
+// The data caches that a core uses, in bytes; where the system does not tell, usual sizes.
+struct CacheSizes {
+  std::int64_t l1 = 0, l2 = 0, l3 = 0;
+};
+CacheSizes cache_sizes();
 // The sum of all elements, in independent partial sums.
 Batch plain_sum(std::int64_t elements, int threads);
 // x = x * a + b in independent chains that stay in registers, multiplied and added separately,
