@@ -39,6 +39,7 @@ Finding repeat(const LabOptions& options);
 Finding multiply_add(const LabOptions& options);
 // lab_memory.cpp
 Finding memory_ladder(const LabOptions& options);
+Finding transfers(const LabOptions& options);
 // lab_remat.cpp
 Finding recomputation(const LabOptions& options);
 // lab_overhead.cpp

@@ -1,8 +1,10 @@
-// The experiment on the bandwidth of levels of memory.
+// Experiments on memory: the bandwidth of its levels, and of copies between host and device.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "brrr/measure/lab_experiments.h"
@@ -74,6 +76,61 @@ Batch waited_copy(const LabOptions& options, std::int64_t bytes, bool pinned) {
   });
 }
 
+// The times of copies by size, and what they are made of: t = latency + bytes / bandwidth.
+struct Transfers {
+  std::vector<std::pair<double, double>> points;  // bytes, seconds
+  double spread = 0;
+
+  double latency() const { return points.front().second; }
+  double bandwidth() const { return points.back().first / (points.back().second - latency()); }
+  double largest_error() const {
+    double most = 0;
+    for (const auto& [bytes, seconds] : points)
+      most = std::max(most, std::abs(seconds / (latency() + bytes / bandwidth()) - 1));
+    return most;
+  }
+  std::string text(const char* name) const {
+    return fmt::format("{}: {} us + bytes / {} GB/s, within {:.0f} %", name,
+                       number_text(latency() * 1e6), number_text(bandwidth() * 1e-9),
+                       100 * largest_error());
+  }
+};
+Transfers time_transfers(const LabOptions& options, const char* name, bool pinned) {
+  Transfers found;
+  const std::int64_t last = std::int64_t{options.quick ? 16 : 64} << 20;
+  for (std::int64_t bytes = 16; bytes <= last; bytes *= options.quick ? 16 : 4) {
+    options.progress(fmt::format("{} of {} bytes", name, bytes));
+    const Timing timing = time(waited_copy(options, bytes, pinned), options.sampling());
+    found.points.emplace_back(static_cast<double>(bytes), timing.median);
+    found.spread = std::max(found.spread, timing.spread);
+  }
+  return found;
+}
+
+void add_transfers(const char* name, const Transfers& found, Finding& finding) {
+  finding.readings.push_back({.name = fmt::format("{}: latency", name),
+                              .value = found.latency() * 1e6,
+                              .unit = "us",
+                              .spread = found.spread});
+  finding.readings.push_back({.name = fmt::format("{}: bandwidth", name),
+                              .value = found.bandwidth() * 1e-9,
+                              .unit = "GB/s",
+                              .spread = found.spread});
+  finding.readings.push_back({.name = fmt::format("{}: bytes of which latency is half", name),
+                              .value = found.latency() * found.bandwidth()});
+  // Latency alone: what bandwidth would allow takes less than a tenth of it.
+  finding.readings.push_back(
+      {.name = fmt::format("{}: 16 bytes, over their time at the bandwidth", name),
+       .value = found.latency() * found.bandwidth() / 16,
+       .claim = Interval::at_least(10),
+       .spread = found.spread,
+       .miss = found.text(name)});
+  Series times{name, {}};
+  for (const auto& [bytes, seconds] : found.points) times.points.emplace_back(bytes, seconds * 1e6);
+  finding.plot->series.push_back(std::move(times));
+  finding.why += (finding.why.empty() ? "" : "; ") + found.text(name);
+}
+
 }  // namespace
 
 Finding memory_ladder(const LabOptions& options) {
@@ -118,6 +175,41 @@ Finding memory_ladder(const LabOptions& options) {
   }
   if (options.device.is_cpu()) finding.why += ", by 1 core";
   finding.plot = Plot{"bytes of the working set", {rates}, "GB/s"};
+  return finding;
+}
+
+Finding transfers(const LabOptions& options) {
+  Finding finding;
+  finding.plot = Plot{"bytes", {}, "time, us"};
+  if (options.device.is_cpu()) {
+    add_transfers("between buffers", time_transfers(options, "copies", false), finding);
+    finding.why +=
+        "; the CPU computes in the host's memory, so that there is no link to cross, and "
+        "caches hold the smaller copies";
+    return finding;
+  }
+  const Transfers pageable = time_transfers(options, "pageable", false),
+                  pinned = time_transfers(options, "pinned", true);
+  add_transfers("pageable", pageable, finding);
+  add_transfers("pinned", pinned, finding);
+  finding.readings.push_back({.name = "pinned: largest error of latency + bytes / bandwidth",
+                              .value = 100 * pinned.largest_error(),
+                              .unit = "%",
+                              .claim = Interval{0, 50},
+                              .spread = pinned.spread,
+                              .miss = pinned.text("pinned")});
+  const BandwidthLimit copy = copy_limit(options);
+  const Timing copied = time(copy.batch, options.sampling());
+  const double memory = copy.bytes / copied.median;
+  finding.readings.push_back(
+      {.name = "device memory", .value = memory * 1e-9, .unit = "GB/s", .spread = copied.spread});
+  finding.readings.push_back(
+      {.name = "device memory over the link",
+       .value = memory / pinned.bandwidth(),
+       .claim = Interval::at_least(10),
+       .spread = std::max(copied.spread, pinned.spread),
+       .miss = fmt::format("{} GB/s in device memory, {} over the link", number_text(memory * 1e-9),
+                           number_text(pinned.bandwidth() * 1e-9))});
   return finding;
 }
 

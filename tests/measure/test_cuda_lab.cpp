@@ -19,7 +19,7 @@ TEST_CASE("experiments on bandwidth and overhead go through on CUDA", "[lab]") {
   for (const measure::Experiment& experiment : measure::experiments()) {
     const std::string name = experiment.name;
     for (const char* wanted :
-         {"memory-ladder", "cos-of-cos", "fused-cost", "recomputation", "break-even",
+         {"memory-ladder", "transfers", "cos-of-cos", "fused-cost", "recomputation", "break-even",
           "multiply-add", "additions", "one-addition", "chain"}) {
       if (name != wanted) continue;
       const auto readings = testing::run_experiment(experiment, cuda(0));
@@ -28,7 +28,7 @@ TEST_CASE("experiments on bandwidth and overhead go through on CUDA", "[lab]") {
       ++runs;
     }
   }
-  CHECK(runs == 9);
+  CHECK(runs == 10);
   synchronize(cuda(0));
   release_random_state();
 }
