@@ -34,6 +34,9 @@ constexpr Experiment kExperiments[] = {
      lab::transfers},
     {"cos-of-cos", "Memory accesses of x.cos().cos()",
      "fusion makes two accesses of four, and halves the time", lab::accesses},
+    {"fusion-onto", "Pointwise ops fused onto a reduction and onto a product",
+     "pointwise ops can be fused onto reductions and products, which saves their accesses",
+     lab::fusion_onto},
     {"fused-cost", "The cost of more ops in one kernel",
      "a fused cos(cos(x)) costs as much as cos(x), and gelu as much as relu", lab::fused_cost},
     {"recomputation", "Rematerialization of a chain of pointwise rounds",
@@ -207,6 +210,10 @@ Step training_step(Device device, std::shared_ptr<nn::Module> model, const Dims&
 
 std::int64_t large(const LabOptions& options) {
   return std::int64_t{1} << (options.device.is_cpu() || options.quick ? 24 : 26);
+}
+
+std::int64_t pass_elements(const LabOptions& options) {
+  return large(options) / (options.quick ? 16 : 1);
 }
 
 BandwidthLimit copy_limit(const LabOptions& options) {

@@ -37,6 +37,8 @@ Finding fused_cost(const LabOptions& options);
 Finding break_even(const LabOptions& options);
 Finding repeat(const LabOptions& options);
 Finding multiply_add(const LabOptions& options);
+// lab_fusion.cpp
+Finding fusion_onto(const LabOptions& options);
 // lab_memory.cpp
 Finding memory_ladder(const LabOptions& options);
 Finding transfers(const LabOptions& options);
@@ -91,6 +93,8 @@ Step training_step(Device device, std::shared_ptr<nn::Module> model, const Dims&
 
 // Elements of a tensor that exceeds the caches.
 std::int64_t large(const LabOptions& options);
+// The same but for a quick experiment, which has fewer.
+std::int64_t pass_elements(const LabOptions& options);
 // A copy with cold caches, on the CPU a plain loop of adds.
 BandwidthLimit copy_limit(const LabOptions& options);
 MultiplyAdds multiply_add_limit(const LabOptions& options);

@@ -62,6 +62,12 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
     CHECK(values.at("accesses an element, eager") == 4);
     CHECK(values.at("accesses an element, graph") == 4);
     CHECK(values.at("accesses an element, fused") == 2);
+  } else if (name == "fusion-onto") {
+    CHECK(values.at("reduction: kernels, fused") == 1);
+    CHECK(values.at("reduction: accesses an element, eager") == Approx(5 + 3.0 / 1024));
+    CHECK(values.at("reduction: accesses an element, fused") == Approx(1 + 1.0 / 1024));
+    CHECK(values.at("product: accesses an element, eager") > 7);
+    CHECK(values.at("product: accesses an element, fused") <= 5.1);
   } else if (name == "recomputation") {
     CHECK(values.at("memory, recomputed over kept, fused") < 0.5);
     CHECK(values.at("call by call, recomputed: memory") <
