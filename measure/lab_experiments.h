@@ -39,6 +39,7 @@ Finding repeat(const LabOptions& options);
 Finding multiply_add(const LabOptions& options);
 // lab_fusion.cpp
 Finding fusion_onto(const LabOptions& options);
+Finding activations(const LabOptions& options);
 // lab_memory.cpp
 Finding memory_ladder(const LabOptions& options);
 Finding transfers(const LabOptions& options);

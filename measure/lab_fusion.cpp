@@ -1,4 +1,4 @@
-// The experiment on what pointwise ops cost as parts of other kernels.
+// Experiments on what pointwise ops cost as parts of other kernels, and alone.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -124,6 +124,47 @@ Finding fusion_onto(const LabOptions& options) {
     parts.push_back(fmt::format("{}: {}; {}", fusion.name, fusion.text(0), fusion.text(2)));
   }
   finding.why = fmt::format("{}", fmt::join(parts, "; "));
+  return finding;
+}
+
+Finding activations(const LabOptions& options) {
+  using Function = Tensor (*)(const Tensor&);
+  constexpr std::pair<const char*, Function> kFunctions[] = {
+      {"relu", relu}, {"sigmoid", sigmoid},     {"tanh", tanh},        {"silu", silu},
+      {"gelu", gelu}, {"gelu_tanh", gelu_tanh}, {"softplus", softplus}};
+  const Tensor x = rand({pass_elements(options)}, here(options)) * 4.0 - 2.0;
+  std::vector<Batch> batches;
+  for (const auto& [name, f] : kFunctions)
+    batches.push_back(device_batch(options.device, [x, f = f] { f(x); }));
+  const BandwidthLimit copy = copy_limit(options);
+  batches.push_back(copy.batch);
+  const std::vector<Timing> t = time_all(batches, options.sampling());
+  const double bandwidth = copy.bytes / t.back().median;
+  const auto share = [&](std::size_t i) {
+    return 100 * 2 * static_cast<double>(x.bytes()) / t[i].median / bandwidth;
+  };
+  const auto rate = [&](std::size_t i) {
+    return number_text(static_cast<double>(x.numel()) / t[i].median * 1e-9);
+  };
+  Finding finding;
+  std::vector<std::string> shares;
+  for (std::size_t i = 0; i < std::size(kFunctions); ++i) {
+    const char* name = kFunctions[i].first;
+    finding.readings.push_back(microseconds(name, t[i]));
+    shares.push_back(fmt::format("{} {:.0f} %", name, share(i)));
+    if (i == 0) continue;
+    finding.readings.push_back(
+        {.name = fmt::format("{} over relu", name),
+         .value = t[i].median / t[0].median,
+         .article = 1,
+         .claim = Interval{0.8, 1.2},
+         .spread = std::max(t[i].spread, t[0].spread),
+         .miss = fmt::format("{} computes: {} G elements a second of the {} that relu's accesses "
+                             "allow",
+                             name, rate(i), rate(0))});
+  }
+  finding.why = fmt::format("of a copy's bandwidth, {} GB/s, they use: {}",
+                            number_text(bandwidth * 1e-9), fmt::join(shares, ", "));
   return finding;
 }
 
