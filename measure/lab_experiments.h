@@ -43,6 +43,8 @@ Finding activations(const LabOptions& options);
 // lab_memory.cpp
 Finding memory_ladder(const LabOptions& options);
 Finding transfers(const LabOptions& options);
+// lab_in_place.cpp
+Finding in_place(const LabOptions& options);
 // lab_remat.cpp
 Finding recomputation(const LabOptions& options);
 // lab_overhead.cpp

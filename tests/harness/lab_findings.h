@@ -62,6 +62,12 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
     CHECK(values.at("accesses an element, eager") == 4);
     CHECK(values.at("accesses an element, graph") == 4);
     CHECK(values.at("accesses an element, fused") == 2);
+  } else if (name == "in-place") {
+    CHECK(values.at("accesses an element, in place") == 3);
+    CHECK(values.at("accesses an element, to a new tensor") == 3);
+    CHECK(values.at("accesses an element, to a new tensor, copied back") == 5);
+    CHECK(values.at("accesses an element, gradients dropped") == Approx(6).epsilon(1e-4));
+    CHECK(values.at("accesses an element, gradients zeroed") == Approx(10).epsilon(1e-4));
   } else if (name == "fusion-onto") {
     CHECK(values.at("reduction: kernels, fused") == 1);
     CHECK(values.at("reduction: accesses an element, eager") == Approx(5 + 3.0 / 1024));
