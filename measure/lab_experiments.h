@@ -52,6 +52,8 @@ Finding additions(const LabOptions& options);
 Finding batch_doubling(const LabOptions& options);
 Finding remedies(const LabOptions& options);
 Finding chain(const LabOptions& options);
+// lab_loading.cpp
+Finding data_loading(const LabOptions& options);
 // lab_timelines.cpp
 Finding timelines(const LabOptions& options);
 Finding gpu_util(const LabOptions& options);

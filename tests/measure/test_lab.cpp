@@ -23,7 +23,7 @@ TEST_CASE("every experiment of the lab has its readings and a claim", "[lab]") {
     INFO(experiment.name);
     testing::check_exact_readings(experiment.name, testing::run_experiment(experiment, cpu));
   }
-  CHECK(names.size() == 25);
+  CHECK(names.size() == 26);
   CHECK_FALSE(names.contains("all"));
   CHECK_FALSE(names.contains("list"));
 }
