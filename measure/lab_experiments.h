@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,15 @@ Finding additions(const LabOptions& options);
 Finding batch_doubling(const LabOptions& options);
 Finding remedies(const LabOptions& options);
 Finding chain(const LabOptions& options);
+// lab_python.cpp
+// Additions a second, where python3 (and torch) is installed.
+struct PythonAdditions {
+  std::optional<double> python = {}, torch = {};
+};
+PythonAdditions python_additions(Device device);
+PythonAdditions parse_python_additions(const std::string& output);  // "python 3e7\ntorch 3e5\n"
+std::string text_of(const PythonAdditions& found);
+
 // lab_loading.cpp
 Finding data_loading(const LabOptions& options);
 // lab_timelines.cpp

@@ -62,8 +62,17 @@ Finding additions(const LabOptions& options) {
                        .value = limit.flops / t[3].median / op}};
   finding.readings[0].article = 32;    // Python's
   finding.readings[1].article = 0.28;  // PyTorch's
-  const double faster = op / 280e3;    // than PyTorch
-  finding.why = fmt::format(
+  if (!options.quick) {
+    options.progress("python3");
+    const PythonAdditions here = python_additions(options.device);
+    if (here.python) finding.readings.push_back(rate("Python", *here.python, {}));
+    if (here.python) finding.readings.back().article = 32;
+    if (here.torch) finding.readings.push_back(rate("PyTorch, eager", *here.torch, {}));
+    if (here.torch) finding.readings.back().article = 0.28;
+    finding.why = text_of(here) + "; ";
+  }
+  const double faster = op / 280e3;  // than PyTorch
+  finding.why += fmt::format(
       "an eager op takes {} ns, {:.1f} times {} PyTorch's 3570 in the article; a replayed one {}, "
       "a bare addition {}",
       number_text(1e9 / op), std::max(faster, 1 / faster), faster >= 1 ? "less than" : "as much as",

@@ -147,6 +147,24 @@ TEST_CASE("what does not hold is explained once, after what explains the reading
   CHECK(measure::run_experiment(experiment, {}).why == "a copy moves 8 GB/s; 3 us");
 }
 
+TEST_CASE("what Python prints becomes its additions a second", "[lab]") {
+  using namespace measure::lab;
+  PythonAdditions found = parse_python_additions("python 32000000.5\ntorch 280000\n");
+  CHECK(found.python == 32000000.5);
+  CHECK(found.torch == 280000);
+  CHECK(text_of(found) == "PyTorch takes 3571 ns for an addition here, Python 31.2");
+  found = parse_python_additions("python 2e7\n");
+  CHECK_FALSE(found.torch);
+  CHECK_THAT(text_of(found), Catch::Contains("has no torch: PyTorch's figure is the article's"));
+  for (const char* nothing :
+       {"", "\n", "sh: python3: not found\n", "python nan\n", "python -1\n"}) {
+    found = parse_python_additions(nothing);
+    CHECK_FALSE(found.python);
+    CHECK_FALSE(found.torch);
+    CHECK_THAT(text_of(found), Catch::StartsWith("python3 is not installed here"));
+  }
+}
+
 TEST_CASE("a value that is no number confirms nothing", "[lab]") {
   Finding finding;
   finding.readings = {{.name = "ratio", .value = std::nan(""), .claim = Interval{0, 1}}};
