@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/calibrate.h"
 #include "brrr/measure/checks.h"
@@ -21,6 +22,7 @@
 #include "brrr/measure/interrupt.h"
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
+#include "brrr/measure/machine_card.h"
 #include "brrr/measure/report_file.h"
 #include "brrr/measure/terminal.h"
 #include "brrr/ops/functions.h"
@@ -78,9 +80,16 @@ constexpr Bench kBenches[] = {
     {"steps", "Training steps, eager, replayed and fused; overhead of replays", bench_steps},
 };
 
-void run_info(const Common& common) {
+// `card`: a file for the picture of the device; empty: none.
+void run_info(const Common& common, const std::string& card) {
   if (!common.device.empty()) common.chosen_device();  // throws if it is not available
+  if (!card.empty()) require_writable("card", card);
   const measure::Machine machine = measure::describe_machine();
+  if (!card.empty()) {
+    const Device device = common.chosen_device();
+    const std::string svg = card_svg(machine, device, *graph::ceilings_of(device));
+    write_file("card", card, [&](const ByteSink& sink) { sink(svg.data(), svg.size()); });
+  }
   print(common.json ? to_json(machine) : to_text(machine));
 }
 
@@ -242,6 +251,10 @@ class CommandLine {
     app_.require_subcommand(1);
     info_ = app_.add_subcommand("info", "Show the build, devices and libraries");
     add_common(info_, common_);
+    info_
+        ->add_option("--card", card_file_,
+                     "Draw the ceilings of the device to a file, as a picture of one screen")
+        ->check(validator(file_name()));
     calibrate_ = app_.add_subcommand(
         "calibrate", "Measure the ceilings of a device, and keep them for predictions and fusion");
     add_common(calibrate_, common_);
@@ -291,7 +304,7 @@ class CommandLine {
   int run(const std::string& command) {
     common_.command = lab_arguments_.common.command = command;
     require_valid_environment();  // for commands that allocate no tensor as well
-    if (info_->parsed()) run_info(common_);
+    if (info_->parsed()) run_info(common_, card_file_);
     if (calibrate_->parsed()) return run_calibrate(common_);
     for (const Bench& one : kBenches) {
       if (bench_->got_subcommand(one.name)) return run_bench(one, common_);
@@ -393,7 +406,8 @@ class CommandLine {
   Common common_;
   LabArguments lab_arguments_;
   DiffArguments diff_arguments_;
-  std::string shell_;  // whose completion is printed
+  std::string shell_;      // whose completion is printed
+  std::string card_file_;  // of info
   measure::SweepOptions sweep_;
   CLI::App *info_, *calibrate_, *bench_, *lab_, *diff_, *completion_;
   // Lists: CLI11 has the addresses of arguments.

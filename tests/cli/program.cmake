@@ -60,6 +60,15 @@ json(brrr info)
 json(tag info)
 json(libraries info)
 
+# The card of the device.
+file(MAKE_DIRECTORY ${WORK})
+call(0 info --device cpu --card ${WORK}/card.svg)
+file(READ ${WORK}/card.svg svg)
+if(NOT svg MATCHES "^<svg .*copy bandwidth.*knee of products.*FLOPs a byte.*</svg>\n$")
+  message(FATAL_ERROR "expected a card, got\n${svg}")
+endif()
+refused(1 "\\[card\\]" info --device cpu --card ${WORK}/nowhere/card.svg)
+
 # Without a GPU one line says why, and --device cuda fails with it.
 call(0 info --json)
 string(JSON gpus LENGTH "${out}" gpus)
