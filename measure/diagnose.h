@@ -67,7 +67,7 @@ struct Alternative {
 struct MeasuredKernel {
   std::string name = {}, result = {};  // "matmul, add", "f32[64, 128]"
   std::string module = {}, phase = {};
-  std::string line = {};  // "train.cpp:31 in loss", of its last call; empty: unknown
+  std::string line = {};  // "train.cpp:31 in loss and 2 more"; empty: unknown
   int launches = 1;
   double seconds = 0;  // of all of them, in a step
   double needed = 0;   // by the ceilings, for their bytes, FLOPs and launches

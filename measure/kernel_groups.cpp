@@ -17,6 +17,11 @@ void add_new(std::vector<std::string>& names, const std::string& name) {
   if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
+std::string first_of(const std::vector<std::string>& names) {
+  if (names.size() < 2) return names.empty() ? "" : names.front();
+  return fmt::format("{} and {} more", names.front(), names.size() - 1);
+}
+
 // "layers.0": "layers", "0".
 std::vector<std::string> parts_of(const std::string& module) {
   std::vector<std::string> parts = {""};
@@ -37,22 +42,25 @@ std::string KernelGroup::module() const {
   std::vector<std::string> common = parts_of(modules.front());
   for (const std::string& each : modules) {
     const std::vector<std::string> parts = parts_of(each);
-    if (parts.size() != common.size())
-      return fmt::format("{} and {} more", modules.front(), modules.size() - 1);
+    if (parts.size() != common.size()) return first_of(modules);
     for (std::size_t i = 0; i < parts.size(); ++i)
       if (parts[i] != common[i]) common[i] = "*";
   }
   return fmt::format("{}", fmt::join(common, "."));
 }
 
+std::string KernelGroup::line() const { return first_of(lines); }
+
 std::string KernelGroup::where() const {
-  const std::string text = module();
-  if (phases.empty()) return text;
-  return fmt::format("{}{}{}", text, text.empty() ? "" : ", ", fmt::join(phases, " and "));
+  std::vector<std::string> parts;
+  for (const std::string& each : {module(), fmt::format("{}", fmt::join(phases, " and ")), line()})
+    add_new(parts, each);
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::vector<KernelGroup> grouped(const Side& side) {
   std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, KernelGroup> groups;
+  const std::vector<std::string> lines = lines_of(side.launches);
   for (std::size_t i = 0; i < side.launches.size(); ++i) {
     const LaunchCost& each = side.launches[i];
     KernelGroup& group = groups[{each.name, each.result, each.bytes, each.flops}];
@@ -60,6 +68,7 @@ std::vector<KernelGroup> grouped(const Side& side) {
     ++group.count;
     add_new(group.modules, each.module);
     add_new(group.phases, each.phase);
+    add_new(group.lines, lines[i]);
     group.predicted_ps += each.predicted.ps();
     if (i >= side.launch_seconds.size() || !side.launch_seconds[i]) continue;
     ++group.measured;
@@ -96,7 +105,6 @@ std::vector<MeasuredKernel> measured_kernels(const Side& side) {
     recording = std::max(0.0, timeline.traced.median - timeline.untraced.median) /
                 static_cast<double>(std::max<std::size_t>(side.launches.size(), 1));
   }
-  const std::vector<std::string> lines = lines_of(side.launches);
   for (const KernelGroup& group : grouped(side)) {
     if (!group.is_measured()) continue;
     const core::LaunchCost& cost = *group.cost;
@@ -104,7 +112,7 @@ std::vector<MeasuredKernel> measured_kernels(const Side& side) {
                        .result = cost.result,
                        .module = group.module(),
                        .phase = cost.phase,
-                       .line = lines[static_cast<std::size_t>(&cost - side.launches.data())],
+                       .line = group.line(),
                        .launches = group.count,
                        .seconds = std::max(0.0, group.seconds - group.count * recording),
                        .needed = group.count * needed_by(cost)});

@@ -18,11 +18,14 @@ struct KernelGroup {
 
   std::vector<std::string> modules = {};  // that have them, in their order
   std::vector<std::string> phases = {};
+  std::vector<std::string> lines = {};  // of the program
 
   double each() const { return seconds / count; }
   // "layers.*.attention", or "encoder and 2 more"; empty: not known.
   std::string module() const;
-  // With its phase: "layers.*.attention, backward".
+  // "train.cpp:31 in loss and 2 more"; empty: not known.
+  std::string line() const;
+  // With phase and line: "layers.*.attention, backward, train.cpp:31 in loss".
   std::string where() const;
   bool is_measured() const { return measured == count; }
 };
