@@ -65,9 +65,9 @@ Table kernels_table(const Side& side) {
   constexpr std::size_t kRows = 24;
   const std::vector<KernelGroup> kernels = grouped(side);
   const double all = total_seconds(kernels);
-  Table table{fmt::format("Kernels of a {} step; times are {}", side.name, source_of_times(side)),
-              {"kernel", "result", "launches", "Mflop each", "moved each", "us in all",
-               "us predicted", "share", "of ceiling", "bound by"},
+  Table table{fmt::format("Kernels of a {} step", side.name),
+              {"kernel", "result", "in", "launches", "Mflop each", "moved each", "µs in all",
+               "µs predicted", "share", "of ceiling", "bound by"},
               {}};
   const auto row = [&](std::vector<std::string> cells, double seconds, std::int64_t predicted_ps,
                        const std::string& of_ceiling, const char* bound) {
@@ -77,7 +77,7 @@ Table kernels_table(const Side& side) {
   };
   for (std::size_t i = 0; i < std::min(kernels.size(), kRows); ++i) {
     const LaunchCost& cost = *kernels[i].cost;
-    row({cost.name, cost.result, std::to_string(kernels[i].count),
+    row({cost.name, cost.result, kernels[i].where(), std::to_string(kernels[i].count),
          number_text(static_cast<double>(cost.flops) * 1e-6),
          bytes_text(static_cast<double>(cost.bytes))},
         kernels[i].seconds, kernels[i].predicted_ps, share_of_ceiling(side, kernels[i]),
@@ -90,7 +90,7 @@ Table kernels_table(const Side& side) {
     others.predicted_ps += kernels[i].predicted_ps;
   }
   if (others.count > 0) {
-    row({"all others", "-", std::to_string(others.count), "-", "-"}, others.seconds,
+    row({"all others", "-", "", std::to_string(others.count), "-", "-"}, others.seconds,
         others.predicted_ps, "-", "-");
   }
   return table;
@@ -109,10 +109,8 @@ double bandwidth_of(const std::vector<LaunchCost>& launches) {
 
 RooflinePlot roofline_of(const Side& side, Device device) {
   const auto ceilings = graph::ceilings_of(device);
-  RooflinePlot plot{
-      .title = fmt::format("Roofline of a {} step", side.name),
-      .description = fmt::format("Times are {}; the area of a point is its share of all kernels'.",
-                                 source_of_times(side))};
+  RooflinePlot plot{.title = fmt::format("Roofline of a {} step", side.name),
+                    .description = "The area of a point is its share of the time of all kernels."};
   const double bandwidth = bandwidth_of(side.launches),
                cold = static_cast<double>(ceilings->moved.rate());
   plot.bandwidths.push_back({"bandwidth, memory of this step", bandwidth});
@@ -145,14 +143,11 @@ std::string roofline_caption(const Side& side) {
   const StepTime& step = side.cost->predicted;
   const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
   const auto share = [&](std::int64_t ps) { return 100 * static_cast<double>(ps) / all; };
-  const std::vector<KernelGroup> kernels = grouped(side);
   return fmt::format(
-      "Times of kernels are {}. Predicted {}: {:.0f} % of the step is overhead, {:.0f} % kernels "
-      "bound by bandwidth, {:.0f} % kernels bound by compute. A point below its ceiling pays for "
-      "its launch, or for functions such as exp. Most time is in {} {} ({} of {} launches).",
-      source_of_times(side), origin_text(side), share(step.overhead_ps), share(step.bandwidth_ps),
-      share(step.compute_ps), kernels.front().cost->result, kernels.front().cost->name,
-      kernels.front().count, side.launches.size());
+      "Times of kernels are {}. Of the predicted step {:.0f} % is overhead, {:.0f} % kernels bound "
+      "by bandwidth, {:.0f} % kernels bound by compute.",
+      source_of_times(side), share(step.overhead_ps), share(step.bandwidth_ps),
+      share(step.compute_ps));
 }
 
 // --- Sections ---
@@ -178,18 +173,38 @@ Section summary_section(const Comparison& comparison) {
 }
 
 std::string times_caption(const Comparison& comparison) {
-  const auto slower = [](const Side& a, const Side& b) { return measured_us(a) < measured_us(b); };
-  const Side& fastest = *std::ranges::min_element(comparison.sides, slower);
   const Side* worst = nullptr;
   const auto error = [](const Side& s) { return std::abs(predicted_us(s) / measured_us(s) - 1); };
   for (const Side& side : comparison.sides)
     if (!worst || error(side) > error(*worst)) worst = &side;
-  return fmt::format(
-      "{} is fastest, {:.2f} times as fast as eager. The predictions, {}, are off by at most "
-      "{:.0f} % "
-      "({}).",
-      fastest.name, comparison.speed_up(fastest), origin_text(*worst), 100 * error(*worst),
-      worst->name);
+  return fmt::format("The predictions, {}, are off by at most {:.0f} % ({}).", origin_text(*worst),
+                     100 * error(*worst), worst->name);
+}
+
+// The part of the predicted step, in picoseconds.
+double predicted_part(const StepCost& cost, Regime regime) {
+  const core::StepTime& step = cost.predicted;
+  switch (regime) {
+    case Regime::overhead: return static_cast<double>(step.overhead_ps - cost.user_ps);
+    case Regime::bandwidth: return static_cast<double>(step.bandwidth_ps);
+    case Regime::compute: return static_cast<double>(step.compute_ps);
+    case Regime::inefficient: return 0;
+    case Regime::user: break;
+  }
+  return static_cast<double>(cost.user_ps);
+}
+
+// The parts that a step has, measured or predicted.
+std::vector<ShownShare> shares_in(const Comparison& comparison) {
+  std::vector<ShownShare> shown;
+  for (const ShownShare& each : kShownShares) {
+    const auto has = [&](const Side& side) {
+      const std::optional<Shares>& shares = side.diagnosis.shares;
+      return (shares && shares->of(each.regime) > 0) || predicted_part(*side.cost, each.regime) > 0;
+    };
+    if (std::ranges::any_of(comparison.sides, has)) shown.push_back(each);
+  }
+  return shown;
 }
 
 // What one reads first: what a step's time goes to in each mode, and what helps.
@@ -197,19 +212,20 @@ Section head_section(const Comparison& comparison) {
   BarPlot plot{.title = "Time of a step by mode",
                .description = "Measured beside predicted, divided by what bounds it.",
                .unit = "us",
-               .measures = {"measured, median", "predicted before"},
-               .parts = {"bandwidth", "overhead", "compute", "inefficient kernels", "your code"}};
+               .measures = {"measured, median", "predicted before"}};
+  const std::vector<ShownShare> shown = shares_in(comparison);
+  for (const ShownShare& each : shown) {
+    plot.parts.emplace_back(each.name);
+    plot.colors.push_back(each.plot_color);
+  }
   for (const Side& side : comparison.sides) {
     BarGroup& group = plot.groups.emplace_back(
         BarGroup{.name = side.name, .values = {measured_us(side), predicted_us(side)}});
-    const std::optional<Shares>& s = side.diagnosis.shares;
-    const core::StepTime& p = side.cost->predicted;
-    const auto user = static_cast<double>(side.cost->user_ps);
-    group.shares = {
-        s ? std::vector{s->bandwidth, s->overhead(), s->compute, s->inefficient, s->user}
-          : std::vector<double>(),
-        {static_cast<double>(p.bandwidth_ps), static_cast<double>(p.overhead_ps) - user,
-         static_cast<double>(p.compute_ps), 0.0, user}};
+    group.shares.resize(2);
+    for (const ShownShare& each : shown) {
+      if (side.diagnosis.shares) group.shares[0].push_back(side.diagnosis.shares->of(each.regime));
+      group.shares[1].push_back(predicted_part(*side.cost, each.regime));
+    }
   }
   Section section{.title = "In short", .blocks = {Text{regime_text(comparison) + "."}}};
   section.blocks.emplace_back(Figure{std::move(plot), times_caption(comparison)});
@@ -230,8 +246,8 @@ Section costs_section(const Comparison& comparison) {
     memory.groups.push_back({side.name, {static_cast<double>(side.cost->peak_bytes) / (1 << 20)}});
   return {.title = "Memory of a step",
           .blocks = {Figure{std::move(memory),
-                            "All live tensors of the training, parameters, gradients and the "
-                            "optimizer's state among them."}}};
+                            "All live tensors of the training: parameters, gradients, the "
+                            "optimizer's state and what a step computes."}}};
 }
 
 Section kernels_section(const Comparison& comparison) {
@@ -239,6 +255,10 @@ Section kernels_section(const Comparison& comparison) {
   std::vector<Table> tables;
   for (const Side& side : comparison.sides) {
     if (side.launches.empty()) continue;
+    if (section.blocks.empty()) {
+      section.blocks.emplace_back(
+          Text{"A point below its ceiling pays for its launch, or for functions such as exp."});
+    }
     section.blocks.emplace_back(
         Figure{roofline_of(side, comparison.device), roofline_caption(side)});
     tables.push_back(kernels_table(side));
@@ -250,16 +270,22 @@ Section kernels_section(const Comparison& comparison) {
 // One recorded step of each mode.
 Section timelines_section(const Comparison& comparison) {
   Section section{.title = "Recorded steps"};
+  double longest = 0;
+  for (const Side& side : comparison.sides)
+    if (side.timeline) longest = std::max(longest, step_us(*side.timeline));
   for (const Side& side : comparison.sides) {
     if (!side.timeline) continue;
     const Timeline& timeline = *side.timeline;
-    std::string caption = fmt::format("By {}; recording makes a step {:.1f} % longer.",
-                                      timeline.source, 100 * timeline.perturbation());
+    const double longer = timeline.perturbation();
+    std::string caption =
+        longer > 0 ? fmt::format("By {}; recording makes a step {:.1f} % longer.", timeline.source,
+                                 100 * longer)
+                   : fmt::format("By {}; recording makes a step no longer.", timeline.source);
     for (const std::string& each : timeline.missing) caption += " Missing: " + each + ".";
     section.blocks.emplace_back(
-        Figure{lane_plot(timeline, fmt::format("One step, {}", side.name)), caption});
+        Figure{lane_plot(timeline, fmt::format("One step, {}", side.name), longest), caption});
     if (side.mode != Mode::eager) continue;  // a replay has no ops to sample after
-    if (auto memory = memory_plot(timeline, "Memory during an eager step, measured")) {
+    if (auto memory = memory_plot(timeline, "Memory during an eager step, measured", longest)) {
       section.blocks.emplace_back(
           Figure{*std::move(memory), "All live tensors of the training, after each op."});
     }

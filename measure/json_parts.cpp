@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <variant>
+#include "brrr/measure/verdict_text.h"
 
 namespace brrr::measure {
 
@@ -223,15 +224,13 @@ Json describe(const std::vector<CodeLine>& lines) {
 Json describe(const Diagnosis& d) {
   Json shares = nullptr;
   if (d.shares) {
-    shares = {{"overhead", d.shares->overhead()},
-              {"bandwidth", d.shares->bandwidth},
-              {"compute", d.shares->compute},
-              {"idle", d.shares->idle},
-              {"launches", d.shares->launches},
-              {"transfers", d.shares->transfers},
-              {"small_kernels", d.shares->small},
-              {"inefficient", d.shares->inefficient},
-              {"user", d.shares->user}};
+    shares = Json::object();
+    for (const ShownShare& each : kShownShares)
+      shares[name_of(each.regime)] = d.shares->of(each.regime);
+    shares.update({{"idle", d.shares->idle},  // the parts of the overhead
+                   {"launches", d.shares->launches},
+                   {"transfers", d.shares->transfers},
+                   {"small_kernels", d.shares->small}});
   }
   Json estimate = Json::array();
   for (const IdleShare& each : d.idle_estimate)

@@ -26,7 +26,7 @@ std::vector<std::string> row_of(const ComparedMode& mode) {
     for (const ShownShare& each : kShownShares)
       row.push_back(fmt::format("{} %", percent[static_cast<std::size_t>(each.regime)]));
   } else {
-    row.insert(row.end(), 6, "-");
+    row.insert(row.end(), 1 + std::size(kShownShares), "-");
   }
   row.insert(row.end(),
              {d.busy() ? percent_text(*d.busy()) : "-", number_text(d.flops.rate * 1e-9),
@@ -207,21 +207,11 @@ void widen(std::pair<std::string, std::string>& range, const std::string& number
 }
 
 std::vector<std::string> columns_of(const Comparison& comparison) {
-  const bool on_cpu = comparison.device.is_cpu();
-  return {"",
-          "regime",
-          "shares",
-          "overhead",
-          "bandwidth",
-          "compute",
-          "inefficient",
-          "user",
-          on_cpu ? "in kernels" : "busy",
-          "GFLOP/s",
-          "of ceiling",
-          "GB/s",
-          "of ceiling",
-          "prediction"};
+  std::vector<std::string> columns = {"", "regime", "shares"};
+  for (const ShownShare& each : kShownShares) columns.emplace_back(name_of(each.regime));
+  columns.insert(columns.end(), {comparison.device.is_cpu() ? "in kernels" : "busy", "GFLOP/s",
+                                 "of ceiling", "GB/s", "of ceiling", "prediction"});
+  return columns;
 }
 
 }  // namespace
@@ -268,9 +258,10 @@ std::string verdict_text(const Comparison& comparison) {
   for (const ComparedMode& mode : modes) rows.push_back(row_of(mode));
   std::string text;
   for (const std::string& row : aligned(rows)) text += row + "\n";
-  text +=
-      "shares: o overhead, = bandwidth, # compute, ! inefficient kernels, u your own code; "
-      "prediction: its error\n";
+  std::vector<std::string> letters;
+  for (const ShownShare& each : kShownShares)
+    letters.push_back(fmt::format("{} {}", each.letter, each.name));
+  text += fmt::format("shares: {}; prediction: its error\n", fmt::join(letters, ", "));
   line(text, "order", order_text(modes));
   const std::string recording = recording_text(comparison);
   if (!recording.empty()) line(text, "timeline", recording);
@@ -287,33 +278,67 @@ std::string verdict_text(const Comparison& comparison) {
   return text;
 }
 
+namespace {
+
+void erase_column(Table& table, std::size_t column) {
+  const auto at = static_cast<std::ptrdiff_t>(column);
+  table.columns.erase(table.columns.begin() + at);
+  for (auto& row : table.rows) row.erase(row.begin() + at);
+}
+
+// The table of regimes without what a page need not have: bars, which its plot shows, and parts of
+// a step that are few and in none.
+Table regimes_table(const Comparison& comparison, const std::vector<ComparedMode>& modes) {
+  constexpr std::size_t kBar = 2;
+  Table table{.caption =
+                  "What each step's time goes into; FLOPs and bytes relative to the ceilings; the "
+                  "error of the prediction",
+              .columns = columns_of(comparison),
+              .rows = {}};
+  for (const ComparedMode& mode : modes) table.rows.push_back(row_of(mode));
+  for (std::size_t i = std::size(kShownShares); i-- > 0;) {
+    const auto is_nothing = [&](const std::vector<std::string>& row) {
+      return row[kBar + 1 + i] == "0 %" || row[kBar + 1 + i] == "-";
+    };
+    if (kShownShares[i].regime > Regime::compute && std::ranges::all_of(table.rows, is_nothing))
+      erase_column(table, kBar + 1 + i);
+  }
+  erase_column(table, kBar);
+  table.columns.front() = "mode";
+  return table;
+}
+
+// What was tried on the fastest mode.
+Table tried_table(const Comparison& comparison) {
+  Table table{.caption = fmt::format("Changes that were tried on {}, timed in turn with it",
+                                     comparison.fastest().name),
+              .columns = {"change", "gain"},
+              .rows = {}};
+  for (const Tried& each : comparison.tried) {
+    const std::string text = to_string(each);  // "bf16: 1.42 times as fast"
+    table.rows.push_back({each.name, text.substr(each.name.size() + 2)});
+  }
+  return table;
+}
+
+}  // namespace
+
 Section verdict_section(const Comparison& comparison) {
-  constexpr std::ptrdiff_t kBar = 2;  // the column of bars, for terminals
   const std::vector<ComparedMode> modes = comparison.modes();
   Section section{.title = "Verdict"};
-  std::string verdict = verdict_on(modes);
-  if (!verdict.empty()) section.blocks.emplace_back(Text{verdict + "."});
+  // What was tried is in a table.
+  const std::string& advice = comparison.fastest().diagnosis.advice;
+  if (comparison.tried.empty() && !advice.empty())
+    section.blocks.emplace_back(Text{fmt::format("{}: {}.", comparison.fastest().name, advice)});
   for (const std::string& problem : reasons_of(comparison, &Diagnosis::problems))
     section.blocks.emplace_back(Text{"No verdict: " + problem + "."});
   for (const std::string& doubt : reasons_of(comparison, &Diagnosis::doubts))
     section.blocks.emplace_back(Text{"In doubt: " + doubt + "."});
   for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
     section.blocks.emplace_back(Text{"Not checked: " + what + "."});
-  Table table{.caption =
-                  "What each step's time goes into; FLOPs and bytes relative to "
-                  "the ceilings; the error of the prediction",
-              .columns = columns_of(comparison),
-              .rows = {}};
-  table.columns.erase(table.columns.begin() + kBar);
-  table.columns.front() = "mode";
-  for (const ComparedMode& mode : modes) {
-    table.rows.push_back(row_of(mode));
-    table.rows.back().erase(table.rows.back().begin() + kBar);
-  }
-  section.blocks.emplace_back(std::move(table));
+  section.blocks.emplace_back(regimes_table(comparison, modes));
+  if (!comparison.tried.empty()) section.blocks.emplace_back(tried_table(comparison));
   section.blocks.emplace_back(Text{"Order of the modes: " + order_text(modes) + "."});
-  const std::string recording = recording_text(comparison);
-  if (!recording.empty()) section.blocks.emplace_back(Text{"Timeline: " + recording + "."});
   for (const std::string& idle : idle_lines(comparison))
     section.blocks.emplace_back(Text{"Idle time of " + idle + "."});
   for (const std::string& each : doubling_lines(comparison))

@@ -1,6 +1,7 @@
 // The verdict of brrr compare as text: regimes with their shares, scores of predictions.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,19 +10,21 @@
 
 namespace brrr::measure {
 
-// How the parts of a step's time are shown on a terminal: letter and color of its bars, the name in
-// their legend, and the name in sentences.
+// How the parts of a step's time are shown, in this order: letter and color of bars on a terminal,
+// the name in their legend, the name in sentences and in plots, the color in plots. name_of(regime)
+// is the name in tables and documents.
 struct ShownShare {
   Regime regime;
   char letter;
   const char *color, *short_name, *name;
+  std::size_t plot_color;
 };
 inline constexpr ShownShare kShownShares[] = {
-    {Regime::overhead, 'o', "\033[33m", "overhead", "overhead"},
-    {Regime::bandwidth, '=', "\033[36m", "bandwidth", "bandwidth"},
-    {Regime::compute, '#', "\033[32m", "compute", "compute"},
-    {Regime::inefficient, '!', "\033[31m", "slow", "inefficient kernels"},
-    {Regime::user, 'u', "\033[35m", "yours", "your own code"}};
+    {Regime::overhead, 'o', "\033[33m", "overhead", "overhead", 1},
+    {Regime::bandwidth, '=', "\033[36m", "bandwidth", "bandwidth", 0},
+    {Regime::compute, '#', "\033[32m", "compute", "compute", 2},
+    {Regime::inefficient, '!', "\033[31m", "slow", "inefficient kernels", 3},
+    {Regime::user, 'u', "\033[35m", "yours", "your own code", 4}};
 
 // "oooooooo====######!!uu": overhead, bandwidth, compute, inefficient kernels and the user's code.
 std::string bar_of(const Shares& shares, std::size_t width);
