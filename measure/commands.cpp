@@ -192,7 +192,7 @@ int run_profile(const Command& command, const ModelRun& run) {
   const Profile result = profile(run);
   if (!command.svg_file.empty()) write_flame_graph(result, command.svg_file);
   print(command.common.json ? to_json(result) : to_text(result));
-  return 0;
+  return result.signal != 0 ? 128 + result.signal : 0;
 }
 
 // --- all commands ---

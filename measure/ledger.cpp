@@ -268,7 +268,8 @@ Ledger sampled_ledger(Device device, const Batch& plain, const LedgerOptions& op
       time_both(plain, sampled,
                 {.samples = static_cast<int>(std::ceil(options.seconds / (2 * kSample))),
                  .sample_seconds = std::min(kSample, options.seconds / 10),
-                 .budget_seconds = options.seconds});
+                 .budget_seconds = options.seconds,
+                 .stop = options.stop});
   const auto [samples, steps] = undisturbed(sampler.samples(), batches, traced.median);
   Ledger ledger = ledger_of(device, named(samples), steps, untraced, traced);
   ledger.interruption_ns = samples.interruption_ns;

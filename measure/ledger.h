@@ -104,6 +104,8 @@ struct Ledger {
 struct LedgerOptions {
   HostSampling sampling = {};
   double seconds = 3;  // half of it sampled
+  // Asked between samples: true ends them.
+  std::function<bool()> stop = {};
 };
 
 // Runs the step for some seconds, alternately sampled and not, on the calling thread. Repetitions

@@ -7,13 +7,24 @@
 
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/flame_graph.h"
+#include "brrr/measure/interrupt.h"
 #include "brrr/measure/text.h"
 
 namespace brrr::measure {
 
 Profile profile(ModelRun run) {
   const Step step = run.trained();
-  return {run, host_ledger(run.device, [&step] { step(); }, {.seconds = run.seconds})};
+  const Interruptible interruptible;
+  const auto stop = [&] { return interruptible.signal() != 0; };
+  Profile result{.run = run,
+                 .ledger = host_ledger(run.device, [&step] { step(); },
+                                       {.seconds = run.seconds, .stop = stop}),
+                 .signal = interruptible.signal()};
+  if (result.signal != 0) {
+    result.ledger.missing.push_back(fmt::format("interrupted: {} samples, of less than {} seconds",
+                                                result.ledger.samples, run.seconds));
+  }
+  return result;
 }
 
 std::string to_text(const Profile& profile) {

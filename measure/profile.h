@@ -11,9 +11,10 @@ namespace brrr::measure {
 struct Profile {
   ModelRun run;
   Ledger ledger;
+  int signal = 0;  // that ended the sampling early
 };
 
-// Trains, then samples further steps for run.seconds.
+// Trains, then samples further steps for run.seconds, or until Ctrl-C.
 Profile profile(ModelRun run);
 
 // A table with bars.

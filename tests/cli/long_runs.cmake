@@ -80,6 +80,13 @@ shell("timeout --foreground --preserve-status -s INT 1.5 ${BRRR} compare mlp --d
 if(NOT status EQUAL 130 OR NOT out MATCHES "\nstopped +[0-9]+ of [0-9]+: [^\n]*, so the rest is missing\n" OR NOT EXISTS ${WORK}/stopped.html)
   message(FATAL_ERROR "expected a comparison that was stopped, got ${status}\n${out}${err}")
 endif()
+shell("timeout --foreground --preserve-status -s INT 2 ${BRRR} profile mlp --device cpu --batch 8 --width 8 --layers 2 --time 3600 --json")
+if(NOT status EQUAL 130 OR NOT err STREQUAL "")
+  message(FATAL_ERROR "expected a profile that was stopped, got ${status}\n${out}${err}")
+endif()
+check_schema(profile)
+expect(complete OFF)
+expect_match("${out}" "\"interrupted: [1-9][0-9]* samples, of less than 3600 seconds\"")
 # The second one ends a step that takes long.
 shell("${BRRR} train mlp --device cpu --batch 20000 --width 2000 --layers 40 --steps 1000 > lines 2>&1 & pid=$!
   sleep 1; kill -TERM $pid; sleep 0.2; kill -TERM $pid; wait $pid; echo status $?; cat lines")
