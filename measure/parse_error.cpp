@@ -61,9 +61,9 @@ std::string unknown_option_text(const CLI::App& app, const std::string& option) 
   const std::string text = "unexpected argument: " + option;
   const std::string guess = did_you_mean(options_of(command), option);
   if (!guess.empty()) return text + guess;
-  constexpr std::size_t kMost = 4;
+  constexpr std::size_t kFew = 4;
   const std::vector<std::string> takers = takers_of(app, command, option);
-  if (takers.empty() || takers.size() > kMost) return text;
+  if (takers.empty() || takers.size() > kFew) return text;
   return fmt::format("{}; {} {} it", text, fmt::join(takers, ", "),
                      takers.size() == 1 ? "takes" : "take");
 }

@@ -1,5 +1,5 @@
 # Checks --report of brrr compare and brrr lab from outside: both files, that the page is valid (by TESTS, the program of
-# the unit tests) and opens in a browser without a message on its console, refusals before long work.
+# the unit tests), opens in a browser without a message on its console and is laid out well, refusals before long work.
 include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
@@ -7,10 +7,10 @@ set(ENV{BRRR_CACHE_DIR} ${WORK}/cache)  # where no ceilings are kept
 
 find_program(browser NAMES chromium chromium-browser google-chrome headless_shell)
 
-# Messages on the console of a page, a line each.
+# Messages on the console of a page, a line each. More arguments are options of the browser.
 function(open_page page)
   execute_process(COMMAND ${browser} --headless --no-sandbox --disable-gpu --enable-logging=stderr
-    --user-data-dir=${WORK}/profile --dump-dom file://${page}
+    --user-data-dir=${WORK}/profile ${ARGN} --dump-dom file://${page}
     RESULT_VARIABLE status OUTPUT_VARIABLE dom ERROR_VARIABLE log TIMEOUT 60)
   string(REGEX MATCHALL "[^\n]*CONSOLE[^\n]*" messages "${log}")
   set(status "${status}" PARENT_SCOPE)
@@ -18,22 +18,28 @@ function(open_page page)
   set(messages "${messages}" PARENT_SCOPE)
 endfunction()
 
-# By how many pixels the content of a page exceeds a frame as wide as a phone: windows are never that narrow.
-function(measure_excess page)
+# What is wrong with a page in frames as wide as a phone and as a desktop (windows are never as narrow as a phone), in the
+# light or dark colors.
+function(inspect_page page scheme)
   file(READ "${page}" text)
   string(REPLACE "&" "&amp;" text "${text}")
   string(REPLACE "\"" "&quot;" text "${text}")
-  file(WRITE ${WORK}/phone.html "<!DOCTYPE html><iframe width=390 height=844 style='border: 0' srcdoc=\"${text}\"></iframe>
-<script>addEventListener('load', () => { const page = document.querySelector('iframe').contentDocument.documentElement;
-  document.body.setAttribute('data-excess', page.scrollWidth - page.clientWidth); })</script>")
-  open_page(${WORK}/phone.html)
-  if(NOT dom MATCHES "data-excess=\"([0-9]+)\"")
-    message(FATAL_ERROR "expected the width of ${page}, got status ${status}: ${messages}")
+  file(READ ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/inspect_page.js script)
+  set(frames "")
+  foreach(width 390 1400)
+    string(APPEND frames "<iframe width=${width} height=844 style='border: 0' srcdoc=\"${text}\"></iframe>")
+  endforeach()
+  file(WRITE ${WORK}/frames.html "<!DOCTYPE html><meta charset=utf-8><body>${frames}<script>${script}</script>")
+  set(option_of_light "")
+  set(option_of_dark --force-dark-mode)
+  open_page(${WORK}/frames.html ${option_of_${scheme}})
+  if(NOT dom MATCHES "data-problems=\"([^\"]*)\" data-scheme=\"${scheme}\"")
+    message(FATAL_ERROR "expected ${page} to be laid out in ${scheme} colors, got status ${status}: ${messages}")
   endif()
-  set(excess ${CMAKE_MATCH_1} PARENT_SCOPE)
+  set(problems "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
-# A browser is of use if it shows what a page with an error says.
+# A browser is of use if it shows what a page with an error says; the inspection if it finds what is wrong.
 if(browser)
   file(WRITE ${WORK}/wrong.html "<!DOCTYPE html><title>wrong</title><script>nowhere();</script>")
   open_page(${WORK}/wrong.html)
@@ -42,11 +48,21 @@ if(browser)
     set(browser "")
   endif()
   if(browser)
-    file(WRITE ${WORK}/wide.html "<!DOCTYPE html><title>wide</title><body style='margin: 0'><p style='width: 1000px'>\"wide\" &amp; long</p>")
-    measure_excess(${WORK}/wide.html)
-    if(NOT excess EQUAL 610)
-      message(FATAL_ERROR "expected a page of 1000 pixels to exceed 390 by 610, got ${excess}")
-    endif()
+    file(WRITE ${WORK}/bad.html "<!DOCTYPE html><title>bad</title><style>:root { color-scheme: light dark }
+body { margin: 0; background: white } @media (prefers-color-scheme: dark) { body { background: black } }</style>
+<p style='width: 1000px; color: #333'>\"wide\" &amp; long</p><p style='margin-top: -2rem; color: #ccc'>covers it</p>
+<svg class=plot width=100 height=20><text y=15>one</text><text x=5 y=15>two</text><text x=90 y=15>three</text></svg>")
+    foreach(scheme light dark)
+      inspect_page(${WORK}/bad.html ${scheme})
+      set(of_light "contrast 1.6 of P .covers it")
+      set(of_dark "contrast 1.7 of P .*wide")
+      foreach(problem "390 px: the page is 610 px too wide" "1400 px: blocks overlap: .*long' and 'covers it'"
+          "texts of a plot overlap: [^;]*one[^;]*two" "three[^;]* is cut off" "${of_${scheme}}")
+        if(NOT problems MATCHES "${problem}")
+          message(FATAL_ERROR "expected '${problem}' of a bad page in ${scheme} colors, got ${problems}")
+        endif()
+      endforeach()
+    endforeach()
   endif()
 else()
   set(without "no chromium")
@@ -66,10 +82,12 @@ function(check_page name)
   if(NOT status EQUAL 0 OR messages OR NOT dom MATCHES "Copy table</button>")
     message(FATAL_ERROR "expected ${name}.html to open without messages, got status ${status}: ${messages}")
   endif()
-  measure_excess(${WORK}/${name}.html)
-  if(NOT excess EQUAL 0)
-    message(FATAL_ERROR "expected ${name}.html to fit 390 pixels, got ${excess} pixels more")
-  endif()
+  foreach(scheme light dark)
+    inspect_page(${WORK}/${name}.html ${scheme})
+    if(problems)
+      message(FATAL_ERROR "expected ${name}.html to be laid out well in ${scheme} colors, got ${problems}")
+    endif()
+  endforeach()
 endfunction()
 
 function(expect_in text)
