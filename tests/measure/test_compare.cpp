@@ -212,7 +212,7 @@ TEST_CASE("changes of a step are tried, and those that help are said", "[compare
   const int threads = num_threads();
   measure::CompareOptions options = kShort;
   options.check_doubled = false;
-  options.doubled = products(9);
+  options.doubled = products(4);
   int made = 0;
   options.variations = {
       {"fewer", products(1)},
