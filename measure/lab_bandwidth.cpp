@@ -90,12 +90,13 @@ Finding accesses(const LabOptions& options) {
   constexpr double kAccesses[] = {4, 4, 2};
   Finding finding;
   for (std::size_t i = 0; i < 3; ++i) {
-    finding.readings.push_back({.name = fmt::format("accesses an element, {}", kModes[i]),
-                                .value = modes.steps[i].bytes / 4 / elements,
-                                .article = kAccesses[i],
-                                .claim = Interval{kAccesses[i], kAccesses[i]},
-                                .miss = fmt::format("{} kernels move {} MB", modes.steps[i].kernels,
-                                                    number_text(modes.steps[i].bytes * 1e-6))});
+    finding.readings.push_back(
+        {.name = fmt::format("accesses an element, {}", kModes[i]),
+         .value = modes.steps[i].bytes / 4 / elements,
+         .article = kAccesses[i],
+         .claim = Interval{kAccesses[i], kAccesses[i]},
+         .miss = fmt::format("{}, {} kernels move {} MB", kModes[i], modes.steps[i].kernels,
+                             number_text(modes.steps[i].bytes * 1e-6))});
     finding.readings.push_back(microseconds(kModes[i], modes.timings[i]));
   }
   const auto rate = [&](std::size_t i) {

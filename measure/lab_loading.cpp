@@ -179,7 +179,9 @@ Finding data_loading(const LabOptions& options) {
       {.name = "bound by its own code, by diagnose",
        .value = diagnosis.regime == Regime::user ? 1.0 : 0.0,
        .claim = Interval{1, 1},
-       .miss = fmt::format("{}; {}", to_string(diagnosis), parts)},
+       .spread = t.eager.spread,
+       .miss =
+           fmt::format("of the step parsing is {:.0f} %", 100 * t.parsing.median / t.eager.median)},
       {.name = "its own code, of the step",
        .value = diagnosis.shares ? 100 * diagnosis.shares->user : 0,
        .unit = "%",
