@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "brrr/measure/text.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr::measure {
@@ -63,6 +64,17 @@ Doubling decide(Regime regime, const BatchDoubling& doubling, bool fits_shares) 
   return doubling.fits.empty() || fits_shares ? Doubling::undecided : Doubling::disagrees;
 }
 
+// The rate of what the regime is about, at both batches.
+std::string difference_of(Regime regime, const StepCost& once, const StepCost& twice,
+                          const Timing& time_once, const Timing& time_twice) {
+  const bool moves = regime == Regime::bandwidth || once.flops == 0;
+  const auto rate = [&](const StepCost& cost, const Timing& timing) {
+    return number_text(static_cast<double>(moves ? cost.bytes : cost.flops) * 1e-9 / timing.median);
+  };
+  return fmt::format("at {} {} in place of {}", rate(twice, time_twice), moves ? "GB/s" : "GFLOP/s",
+                     rate(once, time_once));
+}
+
 }  // namespace
 
 BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
@@ -108,6 +120,10 @@ BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
     doubling.text += fmt::format("; the bytes grow only {:.2f} times, most being weights",
                                  of(doubling.expected, Regime::bandwidth));
   }
+  if (doubling.judgement == Doubling::disagrees) {
+    doubling.difference = difference_of(*diagnosis.regime, once, twice, time_once, time_twice);
+    doubling.text += ", " + doubling.difference;
+  }
   return doubling;
 }
 
@@ -119,7 +135,7 @@ std::string judgement_text(const BatchDoubling& doubling) {
 
 void qualify(Diagnosis& diagnosis, const BatchDoubling& doubling) {
   if (diagnosis.regime && doubling.judgement == Doubling::disagrees)
-    diagnosis.caveats.emplace_back("twice the batch disagrees");
+    diagnosis.caveats.push_back("twice the batch disagrees, " + doubling.difference);
 }
 
 BatchDoubling double_batch(Device device, const Diagnosis& diagnosis,

@@ -31,7 +31,9 @@ struct BatchDoubling {
   std::array<double, 3> expected{};
   std::vector<Regime> fits;             // regimes whose expected ratio matches the measured one
   std::optional<double> expected_here;  // by the verdict's shares; none without a verdict
-  std::string text;                     // in a sentence
+  // What differs from the verdict where it disagrees: "at 88.1 GFLOP/s in place of 70.6".
+  std::string difference = {};
+  std::string text;  // in a sentence
 };
 
 BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
@@ -40,7 +42,7 @@ BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
 
 // "undecided between bandwidth and compute"
 std::string judgement_text(const BatchDoubling& doubling);
-// Adds a caveat where twice the batch disagrees with the verdict.
+// Adds a caveat where twice the batch disagrees with the verdict, with the difference.
 void qualify(Diagnosis& diagnosis, const BatchDoubling& doubling);
 
 // Times `step` and `doubled` alternately. `once`, `twice`: their costs.

@@ -30,6 +30,7 @@ Profile profile(ModelRun run) {
 std::string to_text(const Profile& profile) {
   constexpr double kBar = 24;
   constexpr std::size_t kShownLines = 6;
+  constexpr double kLeastShown = 0.01;
   const Ledger& ledger = profile.ledger;
   std::vector<LedgerLine> lines(ledger.lines.begin(), ledger.lines.end());
   std::ranges::stable_sort(lines, std::greater(), &LedgerLine::ns);
@@ -59,6 +60,7 @@ std::string to_text(const Profile& profile) {
   for (std::size_t i = 0; i < table.size(); ++i)
     text += table[i] + (bars[i].empty() ? "" : "  ") + bars[i] + "\n";
   for (std::size_t i = 0; i < std::min(ledger.code.size(), kShownLines); ++i) {
+    if (ledger.code[i].share < kLeastShown) break;
     text += fmt::format("{:<16} {:.1f} % {}\n", i == 0 ? "user code" : "",
                         ledger.code[i].share * 100, to_string(ledger.code[i]));
   }

@@ -108,7 +108,8 @@ TEST_CASE("a doubled time disagrees with overhead", "[diagnose]") {
   CHECK(measure::judgement_text(d) == "disagrees");
   CHECK(d.text ==
         "twice the batch takes 1.90 times as long, which fits bandwidth or compute (overhead "
-        "alone expects 1.00, bandwidth 1.67, compute 2.00, the verdict's shares 1.08)");
+        "alone expects 1.00, bandwidth 1.67, compute 2.00, the verdict's shares 1.08), at 530 "
+        "GFLOP/s in place of 503");
 }
 
 TEST_CASE("a flat time disagrees with compute, and with bandwidth of activations", "[diagnose]") {
@@ -124,8 +125,10 @@ TEST_CASE("a disagreement qualifies the verdict", "[diagnose]") {
   measure::qualify(d, judged(d, layer(512, 128), layer(1024, 128), 100, 104));
   CHECK(d.caveats.empty());
   measure::qualify(d, judged(d, layer(512, 128), layer(1024, 128), 100, 190));
-  CHECK(measure::regime_text(d) == "overhead-bound (90 %; twice the batch disagrees)");
-  CHECK(measure::to_string(d).ends_with("4 % compute; twice the batch disagrees"));
+  CHECK(measure::regime_text(d) ==
+        "overhead-bound (90 %; twice the batch disagrees, at 530 GFLOP/s in place of 503)");
+  CHECK(measure::to_string(d).ends_with(
+      "; twice the batch disagrees, at 530 GFLOP/s in place of 503"));
 }
 
 TEST_CASE("below the width a flat time does not tell overhead from bandwidth", "[diagnose]") {
