@@ -109,8 +109,6 @@ Tensor without_history(const Tensor& x) {
 }
 
 std::uint64_t next_sequence(std::uint64_t least) {
-  // The low bits identify the thread, so that sequences are unique.
-  constexpr int kThreadBits = 16;
   constexpr std::uint64_t kThread = (std::uint64_t{1} << kThreadBits) - 1;
   static std::atomic<std::uint64_t> threads{0};
   std::uint64_t& last = thread_context.last_sequence;

@@ -163,6 +163,8 @@ void forget_history(const Tensor& x);
 Tensor without_history(const Tensor& x);
 
 // A unique sequence number above that of every node recorded by this thread, and above `least`.
+// The low bits of a sequence identify the thread, so that sequences are unique.
+inline constexpr int kThreadBits = 16;
 std::uint64_t next_sequence(std::uint64_t least);
 
 }  // namespace brrr::autograd

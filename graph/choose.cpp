@@ -420,12 +420,14 @@ std::map<int, WhyNotFused> choose_apart(const Graph& graph, const ChoiceOptions&
 
 bool measures_choices() { return setting_of("BRRR_MEASURE", {"on", "off"}) != "off"; }
 
+std::optional<FusionChoice> kept_choice(const Graph& graph) {
+  std::optional<FusionChoice> known = read_choice(jit::hash_of(key_of(graph)));
+  if (known) known->text = "by times that were measured before";
+  return known;
+}
+
 FusionChoice choose_by_times(const Graph& graph, const ChoiceOptions& options) {
-  const jit::Hash128 key = jit::hash_of(key_of(graph));
-  if (auto known = read_choice(key)) {
-    known->text = "by times that were measured before";
-    return *known;
-  }
+  if (auto known = kept_choice(graph)) return *known;
   const bool kept =
       !jit::disk_cache::directory().empty() && jit::disk_cache::why_unusable().empty();
   if (!kept && !options.same_bits) return {.text = "by the model, since no choice can be kept"};
@@ -433,7 +435,8 @@ FusionChoice choose_by_times(const Graph& graph, const ChoiceOptions& options) {
   Chooser chooser(graph, options);
   chooser.choose_apart();
   chooser.choose_plan();
-  if (!chooser.disturbed() || !options.same_bits) write_choice(key, chooser.choice());
+  if (!chooser.disturbed() || !options.same_bits)
+    write_choice(jit::hash_of(key_of(graph)), chooser.choice());
   return chooser.choice();
 }
 

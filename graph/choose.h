@@ -43,6 +43,9 @@ std::map<int, WhyNotFused> choose_apart(const Graph& graph, const ChoiceOptions&
 // Whether the environment allows it: not with BRRR_MEASURE=off.
 bool measures_choices();
 
+// The choice that was made for a graph on this machine before.
+std::optional<FusionChoice> kept_choice(const Graph& graph);
+
 // Times what fusion by the model makes of a graph, and what else could be made of it. Nothing that
 // the step reads or writes changes.
 FusionChoice choose_by_times(const Graph& graph, const ChoiceOptions& options);

@@ -58,7 +58,7 @@ struct Fallback {
 Static static_of(double value) { return std::bit_cast<Static>(value); }
 
 struct CompiledStep::State {
-  explicit State(CompileOptions given) : options(std::move(given)) {}
+  State(CompiledStep& of, CompileOptions given) : step(of), options(std::move(given)) {}
 
   // Sets `replayed` to the index of the entry, if one is replayed.
   std::vector<Tensor> call(const StepArguments& arguments, const StepFunction& function,
@@ -103,6 +103,7 @@ struct CompiledStep::State {
     if (progress) progress->phase(does);
   }
 
+  CompiledStep& step;
   CompileOptions options;
   std::recursive_mutex mutex;  // a step may ask for its own report
   std::vector<std::unique_ptr<Entry>> entries;
@@ -267,6 +268,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
+  tell_traced(step, graph, options);
   if (options.verify > 0) entry->traced = std::make_shared<graph::TracedCalls>(graph);
   const auto traced = std::chrono::steady_clock::now();
 #ifndef NDEBUG
@@ -298,9 +300,8 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
 std::vector<Tensor> CompiledStep::State::fall_back(const StepArguments& arguments,
                                                    const StepFunction& function,
                                                    const Fallback& fallback) {
-  if (options.fallback == OnFallback::refuse) {
+  if (options.fallback == OnFallback::refuse)
     fail("[{}] expected a step that can be replayed: {}", options.name, fallback.why);
-  }
   ++eager_calls;
   constexpr std::size_t kRemembered = 8;
   if (std::ranges::find(eager_reasons, fallback.why) == eager_reasons.end()) {
@@ -350,12 +351,11 @@ void CompiledStep::State::require_values(const StepArguments& arguments) const {
   for (std::size_t i = 0; i < arguments.tensors.size(); ++i) {
     const Tensor& x = arguments.tensors[i];
     require(x, "argument", i);
-    if (requires_grad(x) && grad_enabled()) {
+    if (requires_grad(x) && grad_enabled())
       fail(
           "[{}] expected arguments that require no gradient, got {} as argument {}; make it one in "
           "the step, with requires_grad_(detach(x))",
           options.name, x.describe(), i);
-    }
     for (std::size_t j = 0; j < arguments.fixed.size(); ++j) {
       if (TensorImpl::of(x)->storage == TensorImpl::of(arguments.fixed[j])->storage &&
           TensorImpl::of(x)->storage->bytes > 0)
@@ -494,7 +494,7 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
 }
 
 CompiledStep::CompiledStep(CompileOptions options)
-    : state_(std::make_unique<State>(std::move(options))) {
+    : state_(std::make_unique<State>(*this, std::move(options))) {
   if (state_->options.verify < 0)
     fail("[compile] expected a number of calls to verify, got {}", state_->options.verify);
   if (state_->options.most_entries < 1)

@@ -169,6 +169,10 @@ struct Graph {
   std::vector<Buffer> buffers;
   std::vector<Node> constants;  // run once: they depend on nothing
   std::vector<Node> nodes;
+  // What the traced function called: nodes, the first ones; views; calls on the tape.
+  struct {
+    std::int64_t nodes = 0, views = 0, recorded = 0;
+  } made;
   std::vector<Output> outputs;
   std::vector<GradientSlot> gradients;
   std::vector<RandomAdvance> draws;

@@ -6,6 +6,10 @@
 
 #include <brrr/graph/compile.h>
 
+namespace brrr::graph {
+struct Graph;
+}
+
 namespace brrr::core {
 
 class ReplayListener {
@@ -14,6 +18,8 @@ class ReplayListener {
   // eagerly, or threw.
   virtual void called(CompiledStep& step) = 0;
   virtual void returned(CompiledStep& step, int entry) = 0;
+  // In a call; `calls`: before any pass.
+  virtual void traced(CompiledStep&, const graph::Graph& /*calls*/, const CompileOptions&) {}
   // Another step may have its address from now on.
   virtual void destroyed(CompiledStep&) {}
   // An optimizer has updated parameters on this device, in no compiled step.
@@ -28,6 +34,12 @@ inline constinit std::atomic<ReplayListener*> replay_listener{nullptr};  // null
 inline void tell_destroyed(CompiledStep& step) {
   if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
     listener->destroyed(step);
+}
+
+inline void tell_traced(CompiledStep& step, const graph::Graph& calls,
+                        const CompileOptions& options) {
+  if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
+    listener->traced(step, calls, options);
 }
 
 inline void tell_updated(const void* optimizer, Device device) {

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/graph/flow.h"
 #include "brrr/ops/functions.h"
@@ -312,6 +313,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   require_one_device(call);
   if (info.kind == OpKind::view) {
     outputs[0] = info.view(call);
+    ++graph_.made.views;
     return;
   }
   for (int i = 0; i < info.n_outputs; ++i) {
@@ -418,6 +420,9 @@ void Trace::name_gradients() {
 }
 
 Graph Trace::finish(std::vector<Tensor> results) {
+  const auto recorded = (thread_context.last_sequence - last_sequence_) >> autograd::kThreadBits;
+  const auto views = graph_.made.views - std::ssize(captured_);  // each of them was detached
+  graph_.made = {std::ssize(graph_.nodes), views, static_cast<std::int64_t>(recorded)};
   {
     const NoGrad constant;
     for (Tensor& result : results) {
@@ -437,6 +442,7 @@ Graph Trace::finish(std::vector<Tensor> results) {
       graph_.names.push_back({captured->second, {low, high}, name});
   }
   name_gradients();
+  graph_.made.views = views;
   return std::move(graph_);
 }
 

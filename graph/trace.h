@@ -15,6 +15,7 @@
 #include <brrr/dispatch/tracing.h>
 #include <brrr/graph/ir.h>
 #include <brrr/tensor/error.h>
+#include <brrr/tensor/thread_context.h>
 
 namespace brrr::graph {
 
@@ -74,6 +75,7 @@ class Trace final : public TraceListener {
 
   std::string name_;
   std::uint32_t serial_;
+  std::uint64_t last_sequence_ = thread_context.last_sequence;  // of the tape, before the trace
   Graph graph_;
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;

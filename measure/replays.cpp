@@ -37,6 +37,11 @@ class Hub final : public core::ReplayListener {
     const std::shared_lock lock(mutex_);
     for (core::ReplayListener* each : listeners_) each->returned(step, entry);
   }
+  void traced(core::CompiledStep& step, const graph::Graph& calls,
+              const CompileOptions& options) override {
+    const std::shared_lock lock(mutex_);
+    for (core::ReplayListener* each : listeners_) each->traced(step, calls, options);
+  }
   void destroyed(core::CompiledStep& step) override {
     const std::shared_lock lock(mutex_);
     for (core::ReplayListener* each : listeners_) each->destroyed(step);

@@ -157,18 +157,23 @@ void predict_at(double timed_slowdown, Device device, StepCost& cost) {
   cost.predicted_at_timed_speed = eager;
 }
 
-void predict_from(std::span<const LaunchCost> kernels, Device device, StepCost& cost) {
+void predict_from(std::span<const LaunchCost> kernels, double slowdown, Device device,
+                  StepCost& cost) {
   StepTime& sum = cost.timed_on_device.emplace();
   for (const LaunchCost& each : kernels) {
     KernelTime kernel = each.predicted;
     kernel.overhead_ps = 0;  // of a replay
     sum += kernel;
   }
-  // Of two probes of the host the faster one: what disturbs a probe makes it slower.
-  cost.host_slowdown =
-      std::min(cost.host_slowdown, host_slowdown(device, *graph::ceilings_of(device)));
-  predict_at(cost.host_slowdown, device, cost);
+  cost.host_slowdown = slowdown;
+  predict_at(slowdown, device, cost);
   cost.predicted = cost.predicted_at_timed_speed;
+}
+
+// Of two probes of the host the faster one counts: what disturbs a probe makes it slower.
+void predict_from(std::span<const LaunchCost> kernels, Device device, StepCost& cost) {
+  const double now = host_slowdown(device, *graph::ceilings_of(device));
+  predict_from(kernels, std::min(cost.host_slowdown, now), device, cost);
 }
 
 Mode mode_of(const StepCost& cost) {

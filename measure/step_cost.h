@@ -89,6 +89,9 @@ void predict_at(double timed_slowdown, Device device, StepCost& cost);
 
 // Predicts an eager step again, from the kernels of its replay in graph mode, which are the same.
 void predict_from(std::span<const core::LaunchCost> kernels, Device device, StepCost& cost);
+// The same for a host that is slower by a known factor.
+void predict_from(std::span<const core::LaunchCost> kernels, double slowdown, Device device,
+                  StepCost& cost);
 
 // The share of a step's time that its kernels take on the CPU, by the host's clock around each
 // kernel. Each sample runs `calls` steps with that clock, and as many without it.

@@ -17,6 +17,8 @@
 #include "brrr/dispatch/observe.h"
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/kernel_clock.h"
+#include "brrr/measure/mode_predictions.h"
+#include "brrr/measure/modes.h"
 #include "brrr/measure/replays.h"
 #include "brrr/measure/report_file.h"
 #include "brrr/measure/watch_eager.h"
@@ -28,12 +30,17 @@
 namespace brrr::measure {
 namespace {
 
+// A call of a compiled step.
+struct StepCall {
+  core::CompiledStep* step = nullptr;
+  double time = 0;
+};
+
 // Of a thread: when the last call of a compiled step returned, the last one that replayed, and the
-// last update; and the calls that it is in.
+// last update; and the calls that it is in, the outermost first.
 struct Thread {
   double returned = 0, replayed = 0, updated = 0;
-  std::vector<double> called;
-  core::CompiledStep* step = nullptr;  // the outermost of them
+  std::vector<StepCall> calls;
 };
 
 // Device times of calls, by events: read when they are over.
@@ -60,43 +67,57 @@ class DeviceTimes {
   std::vector<std::pair<Event, Event>> pairs_;
 };
 
-// What is to be done once a step was looked at, if anything.
-void (*after_first_look)() = nullptr;
+// The part of a run, or the seconds, in which steps are planned in other modes.
+constexpr double kPlanningShare = 0.02, kPlanningSeconds = 0.5;
+// Traces that are kept until they are planned.
+constexpr int kTraces = 256;
 
 }  // namespace
 
 class Watch::State final : public core::ReplayListener {
  public:
+  explicit State(std::function<void()> looked) : looked_(std::move(looked)) {}
+
   void called(core::CompiledStep& step) override {
     const std::lock_guard lock(mutex_);
     Thread& thread = this_thread();
-    if (thread.called.empty()) {
-      thread.step = &step;
+    if (thread.calls.empty()) {
       if (Entry* const entry = of(step).last) {
         const SampleRange samples = end_interval(thread);
         if (samples.first < samples.second) entry->samples.push_back(samples);
         if (entry->is_timed_now()) begin(*entry);
       }
     }
-    thread.called.push_back(host_seconds());
+    thread.calls.push_back({&step, host_seconds()});
+  }
+
+  void traced(core::CompiledStep& step, const graph::Graph& calls,
+              const CompileOptions& options) override {
+    const std::lock_guard lock(mutex_);
+    if (kept_traces_ == kTraces) return;
+    ++kept_traces_;
+    of(step).traced = std::make_shared<const TracedStep>(calls, options);
+    if (looked_) looked_();
   }
 
   void returned(core::CompiledStep& step, int index) override {
     const double now = host_seconds();
     const std::lock_guard lock(mutex_);
     Thread& thread = this_thread();
-    if (thread.called.empty()) return;  // it was called before the watch began
-    const double called = thread.called.back();
-    thread.called.pop_back();
-    if (!thread.called.empty()) return;  // a part of another step's call
+    if (thread.calls.empty()) return;  // it was called before the watch began
+    const StepCall call = thread.calls.back();
+    thread.calls.pop_back();
     Step& of_step = of(step);
+    if (auto traced = std::exchange(of_step.traced, nullptr); traced && index >= 0)
+      of_step.entry(index).keep(std::move(traced));
+    if (!thread.calls.empty()) return;  // a part of another step's call
     if (of_step.last) end(*of_step.last, index);
     if (index < 0) {
       ++of_step.eager_calls;
     } else {
       if (&thread == eager_thread_) eager_.interrupted();
       of_step.last = &of_step.entry(index);
-      add(*of_step.last, step, index, called, now, thread.returned);
+      add(*of_step.last, step, index, call.time, now, thread.returned);
       if (of_step.last->step.calls == kWarmCalls && !sampler_) sample(thread);
     }
     if (is_sampled(thread)) sampler_->begin();
@@ -109,7 +130,7 @@ class Watch::State final : public core::ReplayListener {
     const auto at = steps_.find(&step);
     if (at == steps_.end()) return;
     for (std::unique_ptr<Entry>& entry : at->second.entries) {
-      if (!entry) continue;
+      if (!entry || !entry->step.entry) continue;
       entry->step.eager_calls = at->second.eager_calls;
       finished_.push_back(std::move(entry));
     }
@@ -127,9 +148,10 @@ class Watch::State final : public core::ReplayListener {
     if (thread.updated > thread.replayed) {
       EagerSteps::Entry& entry = eager_.ended(optimizer, device, now - thread.updated, samples);
       if (entry.step.name.empty())  // of a compiled step that runs eagerly
-        entry.step.name = thread.called.empty() ? "eager step" : thread.step->report().name;
+        entry.step.name =
+            thread.calls.empty() ? "eager step" : thread.calls.front().step->report().name;
       if (entry.step.calls == kWarmCalls && !sampler_) sample(thread);
-      if (entry.cost && after_first_look) std::exchange(after_first_look, nullptr)();
+      if (entry.step.calls == kWarmCalls + 1 && looked_) looked_();
     }
     if (is_sampled(thread)) sampler_->begin();
     thread.updated = host_seconds();
@@ -149,7 +171,13 @@ class Watch::State final : public core::ReplayListener {
     std::vector<SampleRange> samples;
     double before = 0;  // of the clock
     bool timing = false;
+    std::shared_ptr<const TracedStep> traced;  // until its other modes are predicted
 
+    void keep(std::shared_ptr<const TracedStep> of) {
+      traced = std::move(of);
+      step.others.clear();
+    }
+    double total_seconds() const { return static_cast<double>(step.calls) * step.period.median; }
     bool is_timed_now() const {
       return step.entry && step.calls >= kFirstTimedCall &&
              step.calls < kFirstTimedCall + kTimedCalls;
@@ -160,6 +188,7 @@ class Watch::State final : public core::ReplayListener {
   struct Step {
     std::vector<std::unique_ptr<Entry>> entries;  // by index; null: none was replayed
     Entry* last = nullptr;                        // that was replayed
+    std::shared_ptr<const TracedStep> traced;     // in a call that is not over
     std::int64_t eager_calls = 0;
 
     Entry& entry(int index) {
@@ -236,12 +265,14 @@ class Watch::State final : public core::ReplayListener {
     entry.step.device = entry.step.entry->device;
     entry.step.predicted = entry.step.entry->predicted;
     entry.step.peak_bytes = memory_stats(entry.step.entry->device).peak;
-    if (after_first_look) std::exchange(after_first_look, nullptr)();
+    if (looked_) looked_();
   }
 
   void add_code(WatchedStep& step, const std::vector<SampleRange>& ranges) const;
   void judge_call(Entry& entry) const;
-  void add_to(std::vector<WatchedStep>& steps, Entry& entry) const;
+  std::vector<Entry*> looked_at();
+  double slowdown_of(Device device);
+  void predict_others(Entry& entry);
 
   std::mutex mutex_;
   std::map<std::thread::id, Thread> threads_;
@@ -254,7 +285,11 @@ class Watch::State final : public core::ReplayListener {
   EagerSteps eager_;
   const Thread* eager_thread_ = nullptr;  // the first that makes eager steps
   std::size_t n_samples_ = 0;             // of finished intervals
-  ListeningToReplays listening_{*this};   // the last: it listens when all is there
+  std::function<void()> looked_;
+  int kept_traces_ = 0;
+  double begun_ = host_seconds(), planning_ = 0;  // seconds of planning in other modes
+  std::map<std::int64_t, double> slowdowns_;      // of hosts, by device
+  ListeningToReplays listening_{*this};           // the last: it listens when all is there
 };
 
 void Watch::State::add_code(WatchedStep& step, const std::vector<SampleRange>& ranges) const {
@@ -278,6 +313,7 @@ void Watch::State::judge_call(Entry& entry) const {
                     .mode = compiled.mode,
                     .step = device.is_cpu() ? step.in_call : step.period,
                     .cost = cost_of_entry(compiled, step.launches)};
+  weigh(step, evidence);
   if (!(evidence.step.median > 0)) return;
   if (device.is_cuda()) {
     evidence.host = step.in_call;
@@ -288,28 +324,59 @@ void Watch::State::judge_call(Entry& entry) const {
   step.diagnosis = judge(evidence);
 }
 
-void Watch::State::add_to(std::vector<WatchedStep>& steps, Entry& entry) const {
-  if (!entry.step.entry) return;
-  const bool runs_ahead = entry.step.entry->device.is_cuda();
-  entry.step.period = entry.periods.timing(runs_ahead);
-  entry.step.in_call = entry.calls.timing(runs_ahead);
-  entry.step.outside = entry.outside.timing(runs_ahead);
-  add_code(entry.step, entry.samples);
-  judge_call(entry);
-  steps.push_back(entry.step);
+// The entries that were looked at, those with the most time first.
+std::vector<Watch::State::Entry*> Watch::State::looked_at() {
+  std::vector<Entry*> entries;
+  for (const auto& [key, step] : steps_) {
+    for (const std::unique_ptr<Entry>& entry : step.entries) {
+      if (!entry || !entry->step.entry) continue;
+      entry->step.eager_calls = step.eager_calls;
+      entries.push_back(entry.get());
+    }
+  }
+  for (const auto& entry : finished_) entries.push_back(entry.get());
+  for (Entry* const entry : entries) {
+    const bool runs_ahead = entry->step.entry->device.is_cuda();
+    entry->step.period = entry->periods.timing(runs_ahead);
+    entry->step.in_call = entry->calls.timing(runs_ahead);
+    entry->step.outside = entry->outside.timing(runs_ahead);
+  }
+  std::ranges::stable_sort(entries, std::ranges::greater(), &Entry::total_seconds);
+  return entries;
+}
+
+double Watch::State::slowdown_of(Device device) {
+  const std::int64_t key = device.is_cpu() ? -1 : device.index;
+  const auto known = slowdowns_.find(key);
+  if (known != slowdowns_.end()) return known->second;
+  return slowdowns_[key] = host_slowdown(device, *graph::ceilings_of(device));
+}
+
+// Once for each trace.
+void Watch::State::predict_others(Entry& entry) {
+  if (!entry.step.others.empty()) return;
+  const double start = host_seconds();
+  if (!entry.traced) {
+    entry.step.others = unpredicted(entry.step.mode(), "its trace was not seen");
+  } else if (planning_ > std::max(kPlanningSeconds, kPlanningShare * (start - begun_))) {
+    entry.step.others = unpredicted(entry.step.mode(), "planning takes too much of the run");
+  } else {
+    entry.step.others = entry.traced->other_modes(slowdown_of(entry.traced->device()));
+    entry.traced.reset();
+    --kept_traces_;
+  }
+  planning_ += host_seconds() - start;
 }
 
 std::vector<WatchedStep> Watch::State::steps() {
   const std::lock_guard lock(mutex_);
   std::vector<WatchedStep> steps;
-  for (const auto& [key, step] : steps_) {
-    for (const std::unique_ptr<Entry>& entry : step.entries) {
-      if (!entry) continue;
-      entry->step.eager_calls = step.eager_calls;
-      add_to(steps, *entry);
-    }
+  for (Entry* const entry : looked_at()) {
+    predict_others(*entry);
+    add_code(entry->step, entry->samples);
+    judge_call(*entry);
+    steps.push_back(entry->step);
   }
-  for (const auto& entry : finished_) add_to(steps, *entry);
   for (auto& [optimizer, entry] : eager_.entries()) {
     if (!entry.cost) continue;
     add_code(entry.step, entry.samples);
@@ -322,7 +389,7 @@ std::vector<WatchedStep> Watch::State::steps() {
   return steps;
 }
 
-Watch::Watch() : state_(std::make_unique<State>()) {}
+Watch::Watch(std::function<void()> looked) : state_(std::make_unique<State>(std::move(looked))) {}
 Watch::~Watch() = default;
 std::vector<WatchedStep> Watch::steps() const { return state_->steps(); }
 
@@ -336,6 +403,24 @@ double WatchedStep::outside_share() const {
   const double of_device =
       diagnosis && diagnosis->device_time && device.is_cuda() ? *diagnosis->device_time : 0;
   return std::clamp(std::min(outside.median, period.median - of_device) / period.median, 0.0, 1.0);
+}
+
+std::optional<double> WatchedStep::gain_of(const PredictedMode& other) const {
+  if (!other.predicted || !(period.median > 0)) return {};
+  const double own = outside_share() * period.median;
+  // On CUDA the device works while the program's own code runs.
+  const auto with_own_code = [&](const core::StepTime& time) {
+    const double seconds = time.seconds();
+    const double all = device.is_cuda() ? std::max(seconds, own) : seconds + own;
+    return Timing{.median = all};
+  };
+  Diagnosis of_own_code;
+  of_own_code.shares = Shares{.user = outside_share()};
+  const Timing expected = with_own_code(*other.predicted);
+  // Errors that predictions have in common cancel in their ratio, and what the step takes beyond
+  // its prediction may not be the mode's.
+  return std::min(gain_over(period, of_own_code, expected),
+                  gain_over(with_own_code(predicted), {}, expected));
 }
 
 // --- BRRR_REPORT ---
@@ -385,7 +470,6 @@ void write_report(const std::vector<WatchedStep>& steps) {
 // The watch of the process, which is never destroyed.
 Watch* own_watch = nullptr;
 
-// What is registered last runs first: from the first look on, before the library's objects end.
 // Whoever comes second waits for the first.
 void report_at_exit() {
   static std::mutex mutex;
@@ -446,8 +530,8 @@ void report_on_signals() {
 void watch_from_environment() {
   if (report_path().empty()) return;
   add_environment_check(require_report_path);
-  own_watch = new Watch;
-  after_first_look = [] { std::atexit(report_at_exit); };
+  // What is registered last runs first: before the objects end that a step's plan made.
+  own_watch = new Watch([] { std::atexit(report_at_exit); });
   std::atexit(report_at_exit);
   report_on_signals();
 }

@@ -5,11 +5,13 @@
 //
 // The report is written when the program ends: for each step how often it was called, what
 // the time between two calls goes to (the program's own code, the call, its kernels), the regime,
-// the memory, and the kernels by predicted time. Steps are timed as the program calls them: none is
+// the memory, the kernels by predicted time, and what the modes that the program did not use are
+// predicted to take. Steps are timed as the program calls them: none is
 // called for the report.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +24,13 @@
 
 namespace brrr::measure {
 
+// A mode that the program did not use for a step.
+struct PredictedMode {
+  Mode mode = Mode::eager;
+  std::optional<core::StepTime> predicted = {};
+  std::string why_not = {};  // the reason, where it was not predicted
+};
+
 // What was seen of a compiled step, or of an eager one.
 struct WatchedStep {
   std::string name;
@@ -30,6 +39,7 @@ struct WatchedStep {
   std::optional<CompiledEntry> entry = {};      // of a compiled step
   std::vector<core::LaunchCost> launches = {};  // of an eager step its calls with a kernel
   core::StepTime predicted = {};
+  std::vector<PredictedMode> others = {};
   // From a call to the next one of this step; in the call; in the program's own code before it,
   // from the end of the last call of a compiled step. On CUDA, where the host runs ahead, means.
   // Of an eager step: from the update before it to its own; the rest of it is one call.
@@ -45,6 +55,9 @@ struct WatchedStep {
   // not work in; of an eager step, by its samples.
   double outside_share() const;
   Mode mode() const { return entry ? entry->mode : Mode::eager; }
+  // How many times as fast the program is predicted to be with the step in another mode, which does
+  // not change the time of its own code; 1: not by more than 5 %. None without both times.
+  std::optional<double> gain_of(const PredictedMode& other) const;
 };
 
 // The steps that were called at least twice, those with the most time first.
@@ -59,7 +72,8 @@ void watch_from_environment();
 // A watch of one's own, from construction on.
 class Watch {
  public:
-  Watch();
+  // `looked` is called each time that a step was looked at, or traced.
+  explicit Watch(std::function<void()> looked = {});
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "brrr/measure/mode_predictions.h"
+
 namespace brrr::measure {
 
 EagerSteps::Entry& EagerSteps::ended(const void* optimizer, Device device, double seconds,
@@ -45,6 +47,7 @@ void EagerSteps::Entry::judge() {
   step.period = periods.timing(step.device.is_cuda());
   if (!cost) return;
   step.predicted = cost->predicted;
+  step.others = other_modes(step.launches, step.device);
   step.peak_bytes = cost->peak_bytes;
   const Timing kernels = in_kernels.empty() ? Timing{} : summarize(in_kernels);
   const double own = step.outside_share();
@@ -56,11 +59,13 @@ void EagerSteps::Entry::judge() {
         std::min(std::max((1 - own) * step.period.*each, kernels.least), step.period.*each);
   }
   if (step.device.is_cuda() || !(step.in_call.median > 0) || in_kernels.empty()) return;
-  step.diagnosis = measure::judge({.device = step.device,
-                                   .mode = Mode::eager,
-                                   .step = step.in_call,
-                                   .in_kernels = kernels,
-                                   .cost = *cost});
+  Evidence evidence{.device = step.device,
+                    .mode = Mode::eager,
+                    .step = step.in_call,
+                    .in_kernels = kernels,
+                    .cost = *cost};
+  weigh(step, evidence);
+  step.diagnosis = measure::judge(evidence);
 }
 
 }  // namespace brrr::measure

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "brrr/measure/json_parts.h"
@@ -100,6 +101,17 @@ std::string prediction_line(const WatchedStep& step) {
                      step.entry->calibrated ? "measured" : "default", kernels);
 }
 
+// "27 µs predicted, 1.6 times as fast"
+std::string other_line(const WatchedStep& step, const PredictedMode& other) {
+  if (!other.predicted) return "not predicted: " + other.why_not;
+  const std::string time = time_text(other.predicted->seconds()) + " predicted";
+  const std::optional<double> gain = step.gain_of(other);
+  if (!gain) return time;
+  if (*gain == 1) return time + ", not faster by 5 %";
+  return fmt::format("{}, {:.2g} times as fast{}", time, *gain,
+                     step.outside_share() > 0.05 ? " with your code" : "");
+}
+
 std::string memory_line(const WatchedStep& step) {
   const std::string live = "all live tensors at most " + bytes_text(step.peak_bytes);
   if (!step.entry) return live;
@@ -125,16 +137,48 @@ std::vector<std::pair<const char*, std::string>> lines_of(const WatchedStep& ste
       {"time", time_line(step)},
       {step.entry ? "your code" : "lines", code_line(step)},
       {"regime", regime_line(step)},
-      {"predicted", prediction_line(step)},
-      {"memory", memory_line(step)},
-      {"try", advice_line(step)}};
+      {"predicted", prediction_line(step)}};
+  for (const PredictedMode& each : step.others)
+    lines.emplace_back(name_of(each.mode), other_line(step, each));
+  lines.emplace_back("memory", memory_line(step));
+  lines.emplace_back("try", advice_line(step));
   std::erase_if(lines, [](const auto& each) { return each.second.empty(); });
   return lines;
+}
+
+Json describe(const WatchedStep& step, const PredictedMode& other) {
+  const auto us = [](const core::StepTime& time) { return time.seconds() * 1e6; };
+  return {{"mode", name_of(other.mode)},
+          {"predicted_us", other.predicted ? Json(us(*other.predicted)) : Json(nullptr)},
+          {"times_as_fast", or_null(step.gain_of(other))},
+          {"why_not", or_null(other.why_not)}};
 }
 
 Json describe_timing(const Timing& timing) {
   if (!(timing.median > 0)) return nullptr;
   return {{"us", timing.median * 1e6}, {"spread", timing.spread}, {"samples", timing.samples}};
+}
+
+// The measured time of the mode that the program used, beside the predicted times of all modes.
+Figure modes_figure(const WatchedStep& step) {
+  constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+  BarPlot plot{.title = "Time of a step by mode",
+               .description = "Without the program's own code.",
+               .unit = "us",
+               .measures = {"measured, median", "predicted"}};
+  const bool on_device = step.diagnosis && step.diagnosis->device_time && step.device.is_cuda();
+  const double measured = on_device ? *step.diagnosis->device_time : step.in_call.median;
+  plot.groups.push_back(
+      {name_of(step.mode()),
+       {measured > 0 ? measured * 1e6 : kMissing, step.predicted.seconds() * 1e6}});
+  std::string caption;
+  for (const PredictedMode& each : step.others) {
+    if (each.predicted)
+      plot.groups.push_back({name_of(each.mode), {kMissing, each.predicted->seconds() * 1e6}});
+    caption += fmt::format("{}{}: {}", caption.empty() ? "" : "; ", name_of(each.mode),
+                           other_line(step, each));
+  }
+  return {std::move(plot), caption + "."};
 }
 
 }  // namespace
@@ -171,6 +215,8 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                          {"bytes", kernel.cost->bytes},
                          {"predicted_us", kernel.seconds * 1e6}});
     }
+    Json others = Json::array();
+    for (const PredictedMode& each : step.others) others.push_back(describe(step, each));
     std::vector<CodeLine> code = step.code;
     for (CodeLine& line : code) line.share = share_of(line, step);
     Json one = {{"name", step.name},
@@ -185,6 +231,7 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                 {"between_calls_share", step.outside_share()},
                 {"code", describe(code)},
                 {"predicted_us", step.predicted.seconds() * 1e6},
+                {"other_modes", std::move(others)},
                 {"planned_bytes", step.entry ? Json(step.entry->planned_bytes()) : Json(nullptr)},
                 {"peak_bytes", step.peak_bytes},
                 {"diagnosis", step.diagnosis ? describe(*step.diagnosis) : Json(nullptr)},
@@ -210,10 +257,10 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
                    .unit = "us",
                    .measures = {"measured"}};
       plot.groups = {{step.entry ? "between calls" : "your code", {step.outside.median * 1e6}},
-                     {step.entry ? "in the call" : "in brrr", {step.in_call.median * 1e6}},
-                     {"predicted", {step.predicted.seconds() * 1e6}}};
+                     {step.entry ? "in the call" : "in brrr", {step.in_call.median * 1e6}}};
       section.blocks.emplace_back(Figure{std::move(plot), time_line(step) + "."});
     }
+    section.blocks.emplace_back(modes_figure(step));
     if (!step.code.empty()) {
       Table code{step.entry ? "Your code between calls, by samples" : "Your code, by samples",
                  {"line", "is", "share", "samples"},
