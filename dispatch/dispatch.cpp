@@ -262,8 +262,10 @@ void prepare_outputs(const Call& call, Tensor* outputs, MakeTensor make) {
 
 namespace detail {
 
-constinit KeyFn key_functions[kKeys] = {run_cpu,           run_cuda,          run_meta,
-                                        nothing_installed, nothing_installed, nothing_installed};
+void observe(Call& call, Tensor* outputs, std::uint32_t keys);  // in observe.cpp
+
+constinit KeyFn key_functions[kKeys] = {run_cpu, run_cuda,          run_meta,
+                                        observe, nothing_installed, nothing_installed};
 
 void no_single_backend(const Call& call, std::uint32_t keys) {
   if ((keys & kBackends) == 0) fail("[{}] every device was excluded", op_info(call.op).name);

@@ -16,15 +16,15 @@ std::vector<Observer*>& observers() {
   return *list;
 }
 
-void observe(Call& call, Tensor* outputs, std::uint32_t keys) {
+}  // namespace
+
+void detail::observe(Call& call, Tensor* outputs, std::uint32_t keys) {
   // Calls of an observer are not observed, so the lock is taken once per call.
   const ExcludeKeys exclude(bit(Key::observe));
   observe_before(call);
   dispatch_below(Key::observe, call, outputs, keys);
   observe_after(call, {outputs, op_info(call.op).n_outputs});
 }
-
-}  // namespace
 
 bool observed() {
   return global_keys.load(std::memory_order_relaxed) & ~thread_context.excluded_keys &
@@ -45,7 +45,6 @@ void observe_after(const Call& call, std::span<const Tensor> outputs) {
 
 Observing::Observing(Observer& observer) : observer_(observer) {
   std::unique_lock lock(observers_mutex);
-  set_key_function(Key::observe, observe);
   observers().push_back(&observer);
   global_keys.fetch_or(bit(Key::observe));
 }
