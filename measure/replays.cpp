@@ -1,8 +1,10 @@
 #include "brrr/measure/replays.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
-#include <shared_mutex>
+#include <thread>
 #include <utility>
 
 #include "brrr/dispatch/observe.h"
@@ -11,7 +13,8 @@
 namespace brrr::measure {
 namespace {
 
-// The process's listener, which is never destroyed.
+// The process's listener, which is never destroyed. It holds no lock while it tells of a call: a
+// listener may wait for a lock of a step's, and a thread that has one may be told of its calls.
 class Hub final : public core::ReplayListener {
  public:
   static Hub& instance() {
@@ -20,40 +23,57 @@ class Hub final : public core::ReplayListener {
   }
 
   void add(core::ReplayListener& listener) {
-    const std::unique_lock lock(mutex_);
-    listeners_.push_back(&listener);
+    const std::lock_guard lock(mutex_);
+    List list = *list_.load();
+    list.push_back(&listener);
+    replace(std::move(list));
     core::replay_listener.store(this, std::memory_order_release);
   }
   void remove(core::ReplayListener& listener) {
-    const std::unique_lock lock(mutex_);
-    std::erase(listeners_, &listener);
-    if (listeners_.empty()) core::replay_listener.store(nullptr, std::memory_order_release);
+    const std::lock_guard lock(mutex_);
+    List list = *list_.load();
+    std::erase(list, &listener);
+    if (list.empty()) core::replay_listener.store(nullptr, std::memory_order_release);
+    replace(std::move(list));
   }
   void called(core::CompiledStep& step) override {
-    const std::shared_lock lock(mutex_);
-    for (core::ReplayListener* each : listeners_) each->called(step);
+    tell([&](core::ReplayListener& each) { each.called(step); });
   }
   void returned(core::CompiledStep& step, int entry) override {
-    const std::shared_lock lock(mutex_);
-    for (core::ReplayListener* each : listeners_) each->returned(step, entry);
+    tell([&](core::ReplayListener& each) { each.returned(step, entry); });
   }
   void traced(core::CompiledStep& step, const graph::Graph& calls,
               const CompileOptions& options) override {
-    const std::shared_lock lock(mutex_);
-    for (core::ReplayListener* each : listeners_) each->traced(step, calls, options);
+    tell([&](core::ReplayListener& each) { each.traced(step, calls, options); });
   }
   void destroyed(core::CompiledStep& step) override {
-    const std::shared_lock lock(mutex_);
-    for (core::ReplayListener* each : listeners_) each->destroyed(step);
+    tell([&](core::ReplayListener& each) { each.destroyed(step); });
   }
   void updated(const void* optimizer, Device device) override {
-    const std::shared_lock lock(mutex_);
-    for (core::ReplayListener* each : listeners_) each->updated(optimizer, device);
+    tell([&](core::ReplayListener& each) { each.updated(optimizer, device); });
   }
 
  private:
-  std::shared_mutex mutex_;
-  std::vector<core::ReplayListener*> listeners_;
+  using List = std::vector<core::ReplayListener*>;
+
+  template <class F>
+  void tell(F of) {
+    struct Telling {
+      std::atomic<int>& count;
+      explicit Telling(std::atomic<int>& of) : count(of) { ++count; }
+      ~Telling() { --count; }
+    } const telling(telling_);
+    for (core::ReplayListener* each : *list_.load()) of(*each);
+  }
+  // Returns once no thread is told by the old list.
+  void replace(List list) {
+    const std::unique_ptr<const List> old(list_.exchange(new List(std::move(list))));
+    while (telling_ != 0) std::this_thread::yield();
+  }
+
+  std::mutex mutex_;
+  std::atomic<const List*> list_{new List};
+  std::atomic<int> telling_{0};
 };
 
 class Collected final : public core::ReplayListener {

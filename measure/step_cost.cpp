@@ -13,6 +13,7 @@
 #include "brrr/graph/ceilings.h"
 #include "brrr/measure/host_recorder.h"
 #include "brrr/measure/kernel_clock.h"
+#include "brrr/measure/own_calls.h"
 #include "brrr/measure/replays.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/error.h"
@@ -123,10 +124,11 @@ class Adding : public Observer, public core::ReplayListener {
   std::mutex mutex_;
 };
 
-// The tape nodes that backward passes run.
-std::int64_t recorded_calls(const HostRecord& record) {
+// The tape nodes that backward passes run. The first thread is the one that began the recording.
+std::int64_t recorded_calls(const HostRecord& record, bool of_first_thread) {
   std::int64_t nodes = 0, end_of_pass = 0;
   for (const HostSpan& span : record.spans) {
+    if (of_first_thread && span.thread != 0) continue;
     if (span.work != HostWork::backward) continue;
     if (span.start_ns < end_of_pass) {
       ++nodes;
@@ -194,17 +196,24 @@ StepCost cost_of_entry(const CompiledEntry& entry, std::span<const LaunchCost> l
 }
 
 struct RunningCost::State {
-  explicit State(Device on) : device(on), adding(on), host_slowdown(adding.host_slowdown()) {}
+  State(Device on, Threads whose, std::optional<double> slowdown)
+      : device(on),
+        threads(whose),
+        adding(on),
+        host_slowdown(slowdown ? *slowdown : adding.host_slowdown()) {}
 
   Device device;
+  Threads threads;
   Adding adding;
   double host_slowdown;
+  std::optional<OwnCalls> own;
   std::optional<Observing> observing;
   bool recording = false;
   std::int64_t recorded = 0;
 };
 
-RunningCost::RunningCost(Device device) : state_(std::make_unique<State>(device)) {}
+RunningCost::RunningCost(Device device, Threads threads, std::optional<double> slowdown)
+    : state_(std::make_unique<State>(device, threads, slowdown)) {}
 RunningCost::~RunningCost() { end(); }
 
 void RunningCost::begin() {
@@ -215,14 +224,18 @@ void RunningCost::begin() {
   } catch (const Error&) {
     // Another recording.
   }
-  state.observing.emplace(state.adding);
+  if (state.threads == Threads::all) {
+    state.observing.emplace(state.adding);
+  } else {
+    state.observing.emplace(state.own.emplace(state.adding));
+  }
 }
 
 void RunningCost::end() {
   State& state = *state_;
   state.observing.reset();
   if (std::exchange(state.recording, false))
-    state.recorded = recorded_calls(HostRecorder::instance().stop());
+    state.recorded = recorded_calls(HostRecorder::instance().stop(), state.threads == Threads::own);
 }
 
 core::ReplayListener& RunningCost::listener() { return state_->adding; }

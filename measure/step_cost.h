@@ -59,11 +59,15 @@ struct CudaLaunches {
 // by call.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
-// The same of what a program calls between `begin` and `end`, on any thread. Backward passes are
-// not counted during another recording.
+// The same of what a program calls between `begin` and `end`. Backward passes are not counted
+// during another recording.
 class RunningCost {
  public:
-  explicit RunningCost(Device device);  // probes the speed of the host
+  enum class Threads : std::uint8_t { all, own };  // whose calls count; own: of the one that begins
+
+  // Without a slowdown of the host, probes its speed.
+  explicit RunningCost(Device device, Threads threads = Threads::all,
+                       std::optional<double> slowdown = {});
   ~RunningCost();
   RunningCost(const RunningCost&) = delete;
   RunningCost& operator=(const RunningCost&) = delete;

@@ -35,14 +35,16 @@ struct PredictedMode {
 struct WatchedStep {
   std::string name;
   Device device = {};
+  std::vector<int> threads = {};  // that call it, from 1 on in the order of their first calls
   std::int64_t calls = 0, eager_calls = 0;      // eager: calls of a compiled step without a replay
   std::optional<CompiledEntry> entry = {};      // of a compiled step
   std::vector<core::LaunchCost> launches = {};  // of an eager step its calls with a kernel
   core::StepTime predicted = {};
   std::vector<PredictedMode> others = {};
-  // From a call to the next one of this step; in the call; in the program's own code before it,
-  // from the end of the last call of a compiled step. On CUDA, where the host runs ahead, means.
-  // Of an eager step: from the update before it to its own; the rest of it is one call.
+  // From a call to the next one of this step on the same thread; in the call; in the program's own
+  // code before it, from the end of the last call of a compiled step. On CUDA, where the host runs
+  // ahead, means. Of an eager step: from the update before it to its own; the rest of it is one
+  // call.
   Timing period = {}, in_call = {}, outside = {};
   std::optional<Diagnosis> diagnosis = {};  // of the call; on CUDA, of the period
   std::int64_t peak_bytes = 0;              // of all live tensors, until the step was looked at
@@ -69,11 +71,14 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
 // Called once, when the library is initialized: watches the process where BRRR_REPORT asks for it.
 void watch_from_environment();
 
+struct WatchOptions {
+  std::function<void()> looked = {};  // called each time that a step was looked at, or traced
+};
+
 // A watch of one's own, from construction on.
 class Watch {
  public:
-  // `looked` is called each time that a step was looked at, or traced.
-  explicit Watch(std::function<void()> looked = {});
+  explicit Watch(WatchOptions options = {});
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;

@@ -21,7 +21,14 @@ EagerSteps::Entry& EagerSteps::ended(const void* optimizer, Device device, doubl
   entry.step.device = device;
   if (++entry.step.calls > kWarmCalls && !observed) entry.periods.add(seconds);
   if (samples.first < samples.second) entry.samples.push_back(samples);
-  begin_next(entry);
+  device_ = device;
+  const std::int64_t calls = entry.step.calls;
+  if (entry.cost && device.is_cpu() && calls >= kFirstTimedCall &&
+      entry.in_kernels.size() < static_cast<std::size_t>(kTimedCalls)) {
+    clock_.emplace();
+    own_.emplace(*clock_);
+    observing_.emplace(*own_);
+  }
   return entry;
 }
 
@@ -31,24 +38,22 @@ void EagerSteps::interrupted() {
   cost_.reset();
 }
 
-void EagerSteps::begin_next(const Entry& last) {
-  const std::int64_t calls = last.step.calls;
-  if (calls >= kWarmCalls && !last.cost) {
-    cost_.emplace(last.step.device);
-    cost_->begin();
-  } else if (last.step.device.is_cpu() && calls >= kFirstTimedCall &&
-             calls < kFirstTimedCall + kTimedCalls) {
-    clock_.emplace();
-    observing_.emplace(*clock_);
-  }
+void EagerSteps::count(double slowdown) {
+  cost_.emplace(device_, RunningCost::Threads::own, slowdown);
+  cost_->begin();
+  counts_from_ = host_seconds();
 }
 
 void EagerSteps::Entry::judge() {
   step.period = periods.timing(step.device.is_cuda());
-  if (!cost) return;
-  step.predicted = cost->predicted;
-  step.others = other_modes(step.launches, step.device);
-  step.peak_bytes = cost->peak_bytes;
+  if (cost) {
+    step.predicted = cost->predicted;
+    step.others = other_modes(step.launches, step.device);
+    step.peak_bytes = cost->peak_bytes;
+  } else {
+    step.others = unpredicted(Mode::eager, "its calls were not counted, but another thread's");
+  }
+  if (!step.why_no_code.empty()) return;  // what part of it is in brrr is not known
   const Timing kernels = in_kernels.empty() ? Timing{} : summarize(in_kernels);
   const double own = step.outside_share();
   step.outside = step.in_call = step.period;
@@ -58,7 +63,7 @@ void EagerSteps::Entry::judge() {
     step.in_call.*each =
         std::min(std::max((1 - own) * step.period.*each, kernels.least), step.period.*each);
   }
-  if (step.device.is_cuda() || !(step.in_call.median > 0) || in_kernels.empty()) return;
+  if (!cost || step.device.is_cuda() || !(step.in_call.median > 0) || in_kernels.empty()) return;
   Evidence evidence{.device = step.device,
                     .mode = Mode::eager,
                     .step = step.in_call,

@@ -10,6 +10,7 @@
 
 #include <brrr/dispatch/observe.h>
 #include <brrr/measure/kernel_clock.h>
+#include <brrr/measure/own_calls.h>
 #include <brrr/measure/recent.h>
 #include <brrr/measure/step_cost.h>
 #include <brrr/measure/watch.h>
@@ -37,19 +38,24 @@ class EagerSteps {
     void judge();
   };
 
-  // A step that took this long has ended. Begins what the next one is observed by.
+  // A step that took this long has ended.
   Entry& ended(const void* optimizer, Device device, double seconds, SampleRange samples);
+  // The next step's calls are counted. `slowdown`: of the host.
+  void count(double slowdown);
+  bool is_counting() const { return cost_.has_value(); }
+  double counts_from() const { return counts_from_; }
   // What is observed is not of an eager step.
   void interrupted();
 
   std::map<const void*, Entry>& entries() { return entries_; }
 
  private:
-  void begin_next(const Entry& last);
-
   std::map<const void*, Entry> entries_;
+  Device device_;  // of the last step
   std::optional<RunningCost> cost_;
+  double counts_from_ = 0;
   std::optional<KernelClock> clock_;
+  std::optional<OwnCalls> own_;  // for the clock
   std::optional<core::Observing> observing_;
 };
 

@@ -1,5 +1,6 @@
 // The report of watched steps as text, as a document and as a page.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -40,12 +41,22 @@ std::vector<Kernel> kernels_of(const WatchedStep& step) {
   return kernels;
 }
 
+// "" in a program whose steps all are of its first thread.
+std::string threads_text(const WatchedStep& step) {
+  if (step.threads.empty() || step.threads == std::vector{1}) return "";
+  return fmt::format(", on thread{} {}", step.threads.size() > 1 ? "s" : "",
+                     fmt::join(step.threads, ", "));
+}
+
 std::string calls_text(const WatchedStep& step) {
-  if (!step.entry) return counted(step.calls, "step") + ", eager, to an update by an optimizer";
+  if (!step.entry)
+    return counted(step.calls, "step") + ", eager, to an update by an optimizer" +
+           threads_text(step);
   const std::string eager =
       step.eager_calls > 0 ? ", " + counted(step.eager_calls, "eager call") : "";
-  return fmt::format("{}{}, {}, {}", counted(step.calls, "replay"), eager, name_of(step.mode()),
-                     step.entry->signature == "()" ? "no arguments" : step.entry->signature);
+  return fmt::format("{}{}, {}, {}{}", counted(step.calls, "replay"), eager, name_of(step.mode()),
+                     step.entry->signature == "()" ? "no arguments" : step.entry->signature,
+                     threads_text(step));
 }
 
 // What the time from one call to the next goes to.
@@ -56,7 +67,9 @@ std::string time_line(const WatchedStep& step) {
   return fmt::format("a {} every {}: {} your code{}, {} in {}", step.entry ? "call" : "step",
                      time_text(step.period.median), percent_text(step.outside_share()),
                      step.entry ? " between calls" : "", time_text(step.in_call.median),
-                     step.entry ? "the call" : "brrr");
+                     !step.entry               ? "brrr"
+                     : step.threads.size() > 1 ? "the call, with waiting for other threads"
+                                               : "the call");
 }
 
 // A line's share of the time from one call to the next. Samples of an eager step are of all of it.
@@ -87,12 +100,15 @@ std::string regime_line(const WatchedStep& step) {
     return own.empty() ? rest : fmt::format("{}; apart from it {}", own, rest);
   }
   if (!own.empty()) return own;
-  return !step.entry && step.device.is_cuda()
+  if (step.entry || !(step.period.median > 0)) return "called too seldom to judge";
+  return step.device.is_cuda()
              ? "eager steps on CUDA are not judged as they run; measure::compare judges them"
-             : "called too seldom to judge";
+         : step.why_no_code.empty() ? "called too seldom to judge"
+                                    : "not judged, since its own code is not known";
 }
 
 std::string prediction_line(const WatchedStep& step) {
+  if (step.predicted.ps() == 0) return "";  // its calls were not counted
   const std::string kernels = counted(static_cast<std::int64_t>(step.launches.size()), "kernel");
   const std::string time = time_text(step.predicted.seconds());
   if (!step.entry) return fmt::format("{} in brrr; {}", time, kernels);
@@ -223,6 +239,7 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                 {"signature", step.entry ? Json(step.entry->signature) : Json(nullptr)},
                 {"mode", name_of(step.mode())},
                 {"device", to_string(step.device)},
+                {"threads", step.threads},
                 {"calls", step.calls},
                 {"eager_calls", step.eager_calls},
                 {"period", describe_timing(step.period)},
@@ -230,6 +247,7 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                 {"between_calls", describe_timing(step.outside)},
                 {"between_calls_share", step.outside_share()},
                 {"code", describe(code)},
+                {"why_no_code", or_null(step.why_no_code)},
                 {"predicted_us", step.predicted.seconds() * 1e6},
                 {"other_modes", std::move(others)},
                 {"planned_bytes", step.entry ? Json(step.entry->planned_bytes()) : Json(nullptr)},
@@ -251,7 +269,7 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
     Section section{.title = step.name};
     for (const auto& [name, value] : lines_of(step))
       section.blocks.emplace_back(Text{fmt::format("{}: {}.", name, value)});
-    if (step.period.median > 0) {
+    if (step.in_call.median > 0) {
       BarPlot plot{.title = "From one call to the next",
                    .description = "Medians of the calls that the program made.",
                    .unit = "us",
