@@ -101,6 +101,10 @@ struct ThreadSampler::State {
   std::vector<std::uintptr_t> addresses;
   std::size_t n_addresses = 0;
   std::atomic<std::size_t> n_samples{0};
+  enum class End : std::uint8_t { none, samples, stacks, time, thread };
+  std::atomic<End> end{End::none};
+  double begun = host_seconds();
+  std::atomic<double> ended{0};
   std::thread sampler;
 
   explicit State(const ThreadSampling& options) : sampling(options) {
@@ -130,6 +134,7 @@ struct ThreadSampler::State {
   }
 
   void run();
+  End run_until_end();
   bool interrupt();
   void search(const Waiting& waiting);
 };
@@ -212,25 +217,32 @@ void ThreadSampler::State::search(const Waiting& waiting) {
   add(n, false, true);
 }
 
-void ThreadSampler::State::run() {
-  const double end = host_seconds() + sampling.seconds;
+ThreadSampler::State::End ThreadSampler::State::run_until_end() {
   // Multiples of the golden ratio, modulo 1, are spread evenly: samples fall everywhere in a step.
   constexpr double kGolden = 0.6180339887498949;
   double spread = 0;
-  while (host_seconds() < end && n_samples < samples.size() &&
-         addresses.size() - n_addresses >= kMostFrames) {
+  while (host_seconds() < begun + sampling.seconds) {
+    if (n_samples == samples.size()) return End::samples;
+    if (addresses.size() - n_addresses < kMostFrames) return End::stacks;
     spread += kGolden;
     spread -= static_cast<double>(static_cast<long>(spread));
-    if (wait_for(ending, sampling.period_seconds * (0.5 + spread))) return;
+    if (wait_for(ending, sampling.period_seconds * (0.5 + spread))) return End::none;
     if (!active) continue;
     const std::optional<Waiting> state = state_of(file);
-    if (!state) return;
+    if (!state) return End::thread;
     if (state->stack != 0) {
       search(*state);
     } else if (!interrupt()) {
-      return;
+      return End::thread;
     }
   }
+  return End::time;
+}
+
+void ThreadSampler::State::run() {
+  const End why = run_until_end();
+  ended.store(host_seconds(), std::memory_order_relaxed);
+  end.store(why, std::memory_order_release);
 }
 
 ThreadSampler::ThreadSampler(const ThreadSampling& sampling)
@@ -288,6 +300,23 @@ HostSamples ThreadSampler::samples() const {
 }
 
 const std::string& ThreadSampler::problem() const { return state_->problem; }
+
+std::optional<SampledPart> ThreadSampler::part() const {
+  using End = State::End;
+  const End end = state_->end.load(std::memory_order_acquire);
+  if (end == End::none) return std::nullopt;
+  SampledPart part{.seconds = state_->ended.load(std::memory_order_relaxed) - state_->begun,
+                   .of = host_seconds() - state_->begun};
+  switch (end) {
+    case End::samples:
+      part.ended = fmt::format("it has {} samples", state_->sampling.most_samples);
+      break;
+    case End::stacks: part.ended = "its memory for stacks is full"; break;
+    case End::time: part.ended = fmt::format("it ends after {} s", state_->sampling.seconds); break;
+    default: part.ended = "the thread ended or takes no signals";
+  }
+  return part;
+}
 
 // --- Lines ---
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,12 @@ struct ThreadSampling {
   double period_seconds = 1e-3;     // between samples, on average
   std::size_t most_samples = 2000;  // sampling ends then
   double seconds = 20;              // or after this time
+};
+
+// The part of a run that samples stand for, where sampling ended before it.
+struct SampledPart {
+  double seconds = 0, of = 0;  // from the begin of sampling: until its end; until now
+  std::string ended = {};      // why: "it has 2000 samples"
 };
 
 class ThreadSampler {
@@ -36,6 +43,7 @@ class ThreadSampler {
   // What all intervals have, each for one period; those that wait say so.
   HostSamples samples() const;
   const std::string& problem() const;
+  std::optional<SampledPart> part() const;  // none: it still samples
 
   struct State;
 

@@ -86,7 +86,7 @@ class Watch::State final : public core::ReplayListener {
   // The thread whose step is the first to be known samples what it does between calls.
   void sample(WatchedThread& thread) {
     if (sampler_) return;
-    sampler_.emplace();
+    sampler_.emplace(options_.sampling);
     sampled_ = &thread;
   }
   bool is_sampled(const WatchedThread& thread) const { return sampled_ == &thread; }
@@ -223,6 +223,7 @@ void Watch::State::add_code(WatchedStep& step, const std::vector<SampleRange>& r
     step.why_no_code = fmt::format("thread {} is", sampled_->number);
     return;
   }
+  step.sampled = sampler_->part();
   const HostSamples all = sampler_->samples();
   std::vector<HostSample> own;
   for (const auto& [from, to] : ranges) {

@@ -51,7 +51,8 @@ struct WatchedStep {
   // Where the program's own code is before a call, or in an eager step, sampled; empty where there
   // is no time in it.
   std::vector<CodeLine> code = {};
-  std::string why_no_code = {};  // the reason, where it could not be sampled
+  std::string why_no_code = {};             // the reason, where it could not be sampled
+  std::optional<SampledPart> sampled = {};  // where sampling ended before the run
 
   // The share of the period that the program's own code takes. On CUDA, of what the device does
   // not work in; of an eager step, by its samples.
@@ -72,6 +73,7 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
 void watch_from_environment();
 
 struct WatchOptions {
+  ThreadSampling sampling = {};       // of the thread whose step is the first to be looked at
   std::function<void()> looked = {};  // called each time that a step was looked at, or traced
 };
 

@@ -83,12 +83,16 @@ std::string code_line(const WatchedStep& step) {
   constexpr double kWorth = 0.02;
   if (!step.why_no_code.empty()) return "not sampled: " + step.why_no_code;
   std::string text;
+  if (step.sampled && !step.code.empty())
+    text = fmt::format("in {} of {} (sampling ended: {}): ", time_text(step.sampled->seconds),
+                       time_text(step.sampled->of), step.sampled->ended);
+  const std::size_t head = text.size();
   for (const CodeLine& line : std::span(step.code).first(std::min(kLines, step.code.size()))) {
     if (share_of(line, step) < kWorth) break;
-    if (!text.empty()) text += "; ";
+    if (text.size() > head) text += "; ";
     text += fmt::format("{} {}", percent_text(share_of(line, step)), to_string(line));
   }
-  return text;
+  return text.size() > head ? text : "";
 }
 
 std::string regime_line(const WatchedStep& step) {
@@ -170,6 +174,11 @@ Json describe(const WatchedStep& step, const PredictedMode& other) {
           {"why_not", or_null(other.why_not)}};
 }
 
+Json describe_part(const std::optional<SampledPart>& part) {
+  if (!part) return nullptr;
+  return {{"seconds", part->seconds}, {"of_seconds", part->of}, {"ended", part->ended}};
+}
+
 Json describe_timing(const Timing& timing) {
   if (!(timing.median > 0)) return nullptr;
   return {{"us", timing.median * 1e6}, {"spread", timing.spread}, {"samples", timing.samples}};
@@ -248,6 +257,7 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
                 {"between_calls_share", step.outside_share()},
                 {"code", describe(code)},
                 {"why_no_code", or_null(step.why_no_code)},
+                {"sampled", describe_part(step.sampled)},
                 {"predicted_us", step.predicted.seconds() * 1e6},
                 {"other_modes", std::move(others)},
                 {"planned_bytes", step.entry ? Json(step.entry->planned_bytes()) : Json(nullptr)},
