@@ -4,6 +4,7 @@
 //   slow_net kept                # has parsed all rows before
 //   slow_net kept graph          # and compiles the step; or: fused
 //   slow_net kept fused 512      # with larger batches
+//   slow_net kept fused 512 9999 # for so many steps
 //
 //   BRRR_REPORT=- slow_net       # where its time goes
 #include <brrr/brrr.h>
@@ -94,14 +95,15 @@ int main(int argc, char** argv) {
   try {
     const std::string data = argc > 1 ? argv[1] : "parsed", mode = argc > 2 ? argv[2] : "eager";
     const std::int64_t batch = argc > 3 ? std::atoi(argv[3]) : 32;
+    const int steps = argc > 4 ? std::atoi(argv[4]) : 3000;
     const bool known = (data == "parsed" || data == "kept") &&
                        (mode == "eager" || mode == "graph" || mode == "fused");
-    if (!known || batch < 1 || batch > kRows) {
-      std::fprintf(stderr, "slow_net [parsed|kept] [eager|graph|fused] [rows, 1 to %d]\n",
+    if (!known || batch < 1 || batch > kRows || steps < 1) {
+      std::fprintf(stderr, "slow_net [parsed|kept] [eager|graph|fused] [rows, 1 to %d] [steps]\n",
                    static_cast<int>(kRows));
       return 1;
     }
-    run(data, mode, batch, 3000);
+    run(data, mode, batch, steps);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
