@@ -29,6 +29,7 @@
 //   Arguments may not require a gradient.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -176,6 +177,9 @@ using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> t
 
 class CompiledStep {
  public:
+  // How many of the next calls no listener sees, and in the upper half which listeners.
+  std::atomic<std::uint64_t> unseen{0};
+
   explicit CompiledStep(CompileOptions options);
   ~CompiledStep();
 

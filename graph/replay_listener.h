@@ -31,6 +31,17 @@ class ReplayListener {
 
 inline constinit std::atomic<ReplayListener*> replay_listener{nullptr};  // null: nobody
 
+inline constinit std::atomic<std::uint32_t> replay_listeners{0};  // changes with them
+
+inline bool hides_call(CompiledStep& step) {
+  const std::uint64_t none = std::uint64_t{replay_listeners.load(std::memory_order_relaxed)} << 32;
+  std::uint64_t now = step.unseen.load(std::memory_order_relaxed);
+  while (now > none && now >> 32 == none >> 32) {
+    if (step.unseen.compare_exchange_weak(now, now - 1, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
 inline void tell_destroyed(CompiledStep& step) {
   if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
     listener->destroyed(step);
@@ -52,8 +63,13 @@ class ReplayScope {
  public:
   explicit ReplayScope(CompiledStep& step)
       : listener_(replay_listener.load(std::memory_order_acquire)), step_(step) {
-    if (listener_) [[unlikely]]
+    if (!listener_) [[likely]]
+      return;
+    if (hides_call(step)) {
+      listener_ = nullptr;
+    } else {
       listener_->called(step_);
+    }
   }
   ~ReplayScope() {
     if (listener_) [[unlikely]]

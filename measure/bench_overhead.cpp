@@ -3,6 +3,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/limits.h"
+#include "brrr/measure/watch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/fail.h"
@@ -44,6 +45,25 @@ Batch backward_of_chain(const Tensor& leaf, const Tensor& factor) {
     }
     return seconds * static_cast<double>(nodes) / static_cast<double>(chains * kNodes);
   };
+}
+
+// The time of replays under a watch, that sees every call or, once it knows the step, some.
+void overhead_of_watch(const BenchOptions& options, Results& results) {
+  constexpr int kKnown = 5000;  // calls until a watch knows a step
+  const Tensor x = rand({64}, {.dtype = f32, .device = cpu});
+  for (const double seconds : {60.0, 0.0}) {
+    const char* const name =
+        seconds > 0 ? "overhead/replay, every call watched" : "overhead/replay, some calls watched";
+    options.progress(name);
+    auto step = compile([&] { return x + 1.0; });
+    const Batch replays = host_batch([&] { step(); });
+    replays(kKnown);
+    const Timing alone = time(replays, options.sampling());
+    const Watch watch({.seconds = seconds});
+    replays(kKnown);
+    const Timing watched = time(replays, options.sampling());
+    results.push_back(time_result(name, cpu, watched, &alone, "a replay that nobody watches"));
+  }
 }
 
 void overhead_on_cpu(const BenchOptions& options, Results& results) {
@@ -88,6 +108,7 @@ void overhead_on_cpu(const BenchOptions& options, Results& results) {
       "overhead/matmul 64x64", [&] { return matmul(x, y); }, bare_gemm(64, 1),
       "bare sgemm, one thread");
   results.push_back(system_allocations(cpu, [&] { return add(a, b); }));
+  overhead_of_watch(options, results);
 }
 
 void overhead_on_cuda(const BenchOptions& options, Results& results) {

@@ -21,6 +21,8 @@ class Recent {
       samples_[next_++ % kMost] = seconds;
     }
   }
+  std::size_t size() const { return samples_.size(); }
+  double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
   // Where the host runs ahead of a device, most intervals are short and few wait: their mean is
   // what a call takes.
   Timing timing(bool runs_ahead) const {

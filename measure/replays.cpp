@@ -36,6 +36,14 @@ class Hub final : public core::ReplayListener {
     if (list.empty()) core::replay_listener.store(nullptr, std::memory_order_release);
     replace(std::move(list));
   }
+  // By a listener that is told of a call.
+  bool hide(core::CompiledStep& step, std::uint32_t calls) const {
+    // In this order: the number changes after the list.
+    const std::uint64_t listeners = core::replay_listeners;
+    if (list_.load()->size() != 1) return false;
+    step.unseen = listeners << 32 | calls;
+    return true;
+  }
   void called(core::CompiledStep& step) override {
     tell([&](core::ReplayListener& each) { each.called(step); });
   }
@@ -68,6 +76,7 @@ class Hub final : public core::ReplayListener {
   // Returns once no thread is told by the old list.
   void replace(List list) {
     const std::unique_ptr<const List> old(list_.exchange(new List(std::move(list))));
+    ++core::replay_listeners;
     while (telling_ != 0) std::this_thread::yield();
   }
 
@@ -113,6 +122,10 @@ ListeningToReplays::ListeningToReplays(core::ReplayListener& listener) : listene
   Hub::instance().add(listener_);
 }
 ListeningToReplays::~ListeningToReplays() { Hub::instance().remove(listener_); }
+
+bool hide_calls(core::CompiledStep& step, std::uint32_t calls) {
+  return Hub::instance().hide(step, calls);
+}
 
 std::vector<ReplayedEntry> replays_in(const std::function<void()>& work) {
   Collected collected;

@@ -22,6 +22,11 @@ class ListeningToReplays {
   core::ReplayListener& listener_;
 };
 
+// A listener that is the only one is not told of the next calls of a step, as long as it is the
+// only one; how many are left is in the lower half of `step.unseen`. False: there are others.
+// Called by the listener while it is told of a call.
+bool hide_calls(core::CompiledStep& step, std::uint32_t calls);
+
 // An entry of a compiled step. The step must live.
 struct ReplayedEntry {
   core::CompiledStep* step = nullptr;

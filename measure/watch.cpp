@@ -21,6 +21,9 @@ namespace {
 constexpr double kPlanningShare = 0.02, kPlanningSeconds = 0.5;
 // Traces that are kept until they are planned.
 constexpr std::ptrdiff_t kTraces = 256;
+// The part of the time in which calls of a step are seen, once the seconds are over in which all
+// are.
+constexpr double kSeenShare = 0.01;
 // For how long the calls of one thread's eager step are counted, at most, while another waits.
 constexpr double kCountingSeconds = 10;
 
@@ -37,6 +40,7 @@ class Watch::State final : public core::ReplayListener {
     WatchedThread& thread = this_thread();
     if (thread.calls.empty()) {
       WatchedCompiledStep& of_step = of(step);
+      if (of_step.hidden > 0) count_hidden(step, of_step);
       if (WatchedEntry* const last = of_step.last) {
         const SampleRange samples = end_interval(thread);
         if (samples.first < samples.second) last->samples.push_back(samples);
@@ -55,6 +59,7 @@ class Watch::State final : public core::ReplayListener {
     const std::lock_guard lock(mutex_);
     const auto at = steps_.find(&step);
     if (at == steps_.end()) return;
+    count_hidden(step, at->second);
     for (std::unique_ptr<WatchedEntry>& entry : at->second.entries) {
       if (!entry || !entry->step.entry) continue;
       entry->step.eager_calls = at->second.eager_calls;
@@ -97,6 +102,9 @@ class Watch::State final : public core::ReplayListener {
     return {before, n_samples_};
   }
   bool may_count(const WatchedThread& thread);
+  void count_hidden(core::CompiledStep& step, WatchedCompiledStep& of_step);
+  std::uint32_t calls_to_hide(const WatchedCompiledStep& of_step, double cost) const;
+  static void keep_trace(WatchedCompiledStep& of_step, const WatchedThread& thread, int index);
 
   void add_code(WatchedStep& step, const std::vector<SampleRange>& ranges) const;
   void judge_call(WatchedEntry& entry) const;
@@ -135,7 +143,14 @@ void Watch::State::traced(core::CompiledStep& step, const graph::Graph& calls,
   auto traced = std::make_shared<const TracedStep>(calls, options);
   const std::lock_guard lock(mutex_);
   if (kept_traces() >= kTraces) return;
-  of(step).traced[&this_thread()] = std::move(traced);
+  WatchedThread& thread = this_thread();
+  WatchedCompiledStep& of_step = of(step);
+  const bool seen = !thread.calls.empty() && thread.calls.back().step == &step;
+  if (!seen && of_step.hidden > 0) {
+    count_hidden(step, of_step);
+    --of_step.last->step.calls;  // this call is another entry's
+  }
+  of_step.traced[&thread] = {std::move(traced), seen};
   looked();
 }
 
@@ -147,8 +162,8 @@ void Watch::State::returned(core::CompiledStep& step, int index) {
   const StepCall call = thread.calls.back();
   thread.calls.pop_back();
   WatchedCompiledStep& of_step = of(step);
-  if (auto traced = of_step.traced.extract(&thread); traced && index >= 0)
-    of_step.entry(index).keep(std::move(traced.mapped()));
+  keep_trace(of_step, thread, index);
+  ++of_step.seen;
   if (!thread.calls.empty()) return;  // a part of another step's call
   std::unique_ptr<CallTimer> timer = std::move(thread.timer);
   if (timer) timer->end();
@@ -176,6 +191,48 @@ void Watch::State::returned(core::CompiledStep& step, int index) {
   if (is_sampled(thread)) sampler_->begin();
   thread.returned = host_seconds();
   if (index >= 0) thread.replayed = thread.returned;
+  const std::uint32_t hidden = calls_to_hide(of_step, thread.returned - now);
+  if (hidden == 0 || !hide_calls(step, hidden)) return;
+  of_step.hidden = hidden;
+  of_step.hidden_on = &thread;
+  of_step.last->last_called.front().second = 0;
+  ++thread.hidden_steps;
+  thread.returned = 0;  // when the next calls of this step return is not known
+  if (is_sampled(thread)) sampler_->end();
+}
+
+// A trace of a call that was not seen is that of an entry that was not known then.
+void Watch::State::keep_trace(WatchedCompiledStep& of_step, const WatchedThread& thread,
+                              int index) {
+  const auto traced = of_step.traced.find(&thread);
+  if (traced == of_step.traced.end() || index < 0) return;
+  WatchedEntry& entry = of_step.entry(index);
+  if (!traced->second.seen && entry.step.calls > 0) return;
+  if (!traced->second.seen) entry.step.calls = 1;
+  entry.keep(std::move(traced->second.calls));
+  of_step.traced.erase(traced);
+}
+
+// Of calls in a loop two of so many are seen, that seeing them takes a small part of the time:
+// `cost` of each, about half of which is before the call.
+std::uint32_t Watch::State::calls_to_hide(const WatchedCompiledStep& of_step, double cost) const {
+  constexpr std::size_t kKnown = 1000;  // periods
+  constexpr double kMany = 1e6;
+  if (host_seconds() - begun_ < options_.seconds) return 0;
+  const WatchedEntry* const entry = of_step.only_entry();
+  if (!entry || entry->step.threads.size() != 1 || entry->periods.size() < kKnown) return 0;
+  if (of_step.seen < 2) return 0;  // there is no time from one call to the next
+  const double hidden = 2 * 2 * cost / (kSeenShare * entry->periods.mean());
+  return static_cast<std::uint32_t>(std::min(hidden, kMany));
+}
+
+// The step's calls that were not seen, once they are over.
+void Watch::State::count_hidden(core::CompiledStep& step, WatchedCompiledStep& of_step) {
+  if (of_step.hidden == 0) return;
+  const auto left = static_cast<std::uint32_t>(step.unseen.exchange(0));
+  of_step.only_entry()->step.calls += of_step.hidden - left;
+  of_step.hidden = of_step.seen = 0;
+  --of_step.hidden_on->hidden_steps;
 }
 
 // One thread at a time counts the calls of its step: there is one recorder of the host.
@@ -193,7 +250,7 @@ void Watch::State::updated(const void* optimizer, Device device) {
   std::unique_lock lock(mutex_);
   WatchedThread& thread = this_thread();
   const SampleRange samples = end_interval(thread);
-  if (thread.updated > thread.replayed) {
+  if (thread.updated > thread.replayed && thread.hidden_steps == 0) {
     EagerSteps::Entry& entry = thread.eager.ended(optimizer, device, now - thread.updated, samples);
     if (entry.step.name.empty()) {
       entry.step.name = "eager step";
@@ -257,7 +314,8 @@ void Watch::State::judge_call(WatchedEntry& entry) const {
 // The entries that were looked at, those with the most time first.
 std::vector<WatchedEntry*> Watch::State::looked_at() {
   std::vector<WatchedEntry*> entries;
-  for (const auto& [key, step] : steps_) {
+  for (auto& [key, step] : steps_) {
+    count_hidden(*key, step);
     for (const std::unique_ptr<WatchedEntry>& entry : step.entries) {
       if (!entry || !entry->step.entry) continue;
       entry->step.eager_calls = step.eager_calls;

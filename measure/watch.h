@@ -73,6 +73,7 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
 void watch_from_environment();
 
 struct WatchOptions {
+  double seconds = 60;                // in which every call of a compiled step is seen
   ThreadSampling sampling = {};       // of the thread whose step is the first to be looked at
   std::function<void()> looked = {};  // called each time that a step was looked at, or traced
 };

@@ -47,7 +47,7 @@ void WatchedEntry::add(WatchedThread& thread, double called, double now, bool wa
   }
   if (step.calls > kWarmCalls && !was_timed) {
     calls.add(now - called);
-    if (thread.returned > 0) outside.add(called - thread.returned);
+    if (thread.returned > 0 && thread.hidden_steps == 0) outside.add(called - thread.returned);
     if (last->second > 0) periods.add(called - last->second);
   }
   const bool disturbs = was_timed || step.calls <= kWarmCalls;  // the time until the next call
@@ -59,6 +59,16 @@ WatchedEntry& WatchedCompiledStep::entry(int index) {
   if (entries.size() <= at) entries.resize(at + 1);
   if (!entries[at]) entries[at] = std::make_unique<WatchedEntry>();
   return *entries[at];
+}
+
+WatchedEntry* WatchedCompiledStep::only_entry() const {
+  WatchedEntry* only = nullptr;
+  for (const std::unique_ptr<WatchedEntry>& each : entries) {
+    if (!each) continue;
+    if (only) return nullptr;
+    only = each.get();
+  }
+  return only;
 }
 
 const WatchedEntry* WatchedCompiledStep::wants_timer() const {

@@ -47,6 +47,7 @@ struct WatchedThread {
   std::vector<StepCall> calls;       // that it is in, the outermost first
   std::unique_ptr<CallTimer> timer;  // of the outermost
   EagerSteps eager;
+  int hidden_steps = 0;  // of whose calls it sees some only
 };
 
 // An entry of a compiled step.
@@ -76,13 +77,23 @@ struct WatchedCompiledStep {
   std::vector<std::unique_ptr<WatchedEntry>> entries;  // by index; null: none was replayed
   WatchedEntry* last = nullptr;                        // that was replayed
   // In calls that are not over, by their thread.
-  std::map<const WatchedThread*, std::shared_ptr<const TracedStep>> traced;
+  struct Trace {
+    std::shared_ptr<const TracedStep> calls;
+    bool seen = true;  // the call
+  };
+  std::map<const WatchedThread*, Trace> traced;
+  // Calls that are not seen: how many were planned, and the thread that makes them.
+  std::uint32_t hidden = 0;
+  WatchedThread* hidden_on = nullptr;
+  int seen = 0;  // calls since some were not
   std::int64_t eager_calls = 0;
   int timed_in_vain = 0;  // calls that were timed for one entry, and replayed another
 
   WatchedEntry& entry(int index);
   // An entry whose kernels are yet to be timed; null: none, or its calls are too rare.
   const WatchedEntry* wants_timer() const;
+  // Of calls that are not seen the entry is known where there is one.
+  WatchedEntry* only_entry() const;
 };
 
 }  // namespace brrr::measure
