@@ -268,7 +268,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
-  tell_traced(step, graph, options);
+  tell_listener([&](ReplayListener& each) { each.traced(step, graph, options); });
   if (options.verify > 0) entry->traced = std::make_shared<graph::TracedCalls>(graph);
   const auto traced = std::chrono::steady_clock::now();
 #ifndef NDEBUG
@@ -500,7 +500,9 @@ CompiledStep::CompiledStep(CompileOptions options)
   if (state_->options.most_entries < 1)
     fail("[compile] expected at least one entry, got {}", state_->options.most_entries);
 }
-CompiledStep::~CompiledStep() { tell_destroyed(*this); }
+CompiledStep::~CompiledStep() {
+  tell_listener([this](ReplayListener& each) { each.destroyed(*this); });
+}
 
 std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,
                                        std::span<const Tensor> fixed,

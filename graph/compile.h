@@ -177,8 +177,7 @@ using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> t
 
 class CompiledStep {
  public:
-  // How many of the next calls no listener sees, and in the upper half which listeners.
-  std::atomic<std::uint64_t> unseen{0};
+  std::atomic<std::uint64_t> unseen{0};  // of a listener (measure/replays.cpp)
 
   explicit CompiledStep(CompileOptions options);
   ~CompiledStep();

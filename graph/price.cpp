@@ -323,7 +323,9 @@ class KernelTimer::Scratch {
       if (memory_[kind].defined() && memory_[kind].numel() >= bytes[kind]) continue;
       memory_[kind] = Tensor();  // free the smaller one first
       memory_[kind] = make_tensor(DType::boolean, Dims{bytes[kind]}, device_);
-      if (kind == numbers) fill_with_numbers(memory_[kind]);
+      if (kind != numbers) continue;
+      // Between 2^-7 and 2 in every floating type, of which no function is denormal.
+      repeat(memory_[kind], 2, [](std::uint64_t random) { return 0x3f80 | random >> (32 - 7); });
     }
   }
 
@@ -393,11 +395,6 @@ class KernelTimer::Scratch {
       more = std::min(filled, bytes - filled);
       copy_bytes(bytes_of(memory, filled, more), bytes_of(memory, 0, more));
     }
-  }
-
-  // Numbers between 2^-7 and 2 in every floating type, of which no function is denormal.
-  void fill_with_numbers(const Tensor& memory) const {
-    repeat(memory, 2, [](std::uint64_t random) { return 0x3f80 | random >> (32 - 7); });
   }
 
   // Indices, and operands that a kernel updates: other kernels wrote to that memory.

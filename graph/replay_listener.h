@@ -18,6 +18,8 @@ class ReplayListener {
   // eagerly, or threw.
   virtual void called(CompiledStep& step) = 0;
   virtual void returned(CompiledStep& step, int entry) = 0;
+  // Whether it is not told of this call.
+  virtual bool leaves_out(CompiledStep&) { return false; }
   // In a call; `calls`: before any pass.
   virtual void traced(CompiledStep&, const graph::Graph& /*calls*/, const CompileOptions&) {}
   // Another step may have its address from now on.
@@ -31,31 +33,10 @@ class ReplayListener {
 
 inline constinit std::atomic<ReplayListener*> replay_listener{nullptr};  // null: nobody
 
-inline constinit std::atomic<std::uint32_t> replay_listeners{0};  // changes with them
-
-inline bool hides_call(CompiledStep& step) {
-  const std::uint64_t none = std::uint64_t{replay_listeners.load(std::memory_order_relaxed)} << 32;
-  std::uint64_t now = step.unseen.load(std::memory_order_relaxed);
-  while (now > none && now >> 32 == none >> 32) {
-    if (step.unseen.compare_exchange_weak(now, now - 1, std::memory_order_relaxed)) return true;
-  }
-  return false;
-}
-
-inline void tell_destroyed(CompiledStep& step) {
+template <class F>
+void tell_listener(F of) {
   if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
-    listener->destroyed(step);
-}
-
-inline void tell_traced(CompiledStep& step, const graph::Graph& calls,
-                        const CompileOptions& options) {
-  if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
-    listener->traced(step, calls, options);
-}
-
-inline void tell_updated(const void* optimizer, Device device) {
-  if (ReplayListener* const listener = replay_listener.load(std::memory_order_acquire))
-    listener->updated(optimizer, device);
+    of(*listener);
 }
 
 // A call of a compiled step.
@@ -65,7 +46,7 @@ class ReplayScope {
       : listener_(replay_listener.load(std::memory_order_acquire)), step_(step) {
     if (!listener_) [[likely]]
       return;
-    if (hides_call(step)) {
+    if (listener_->leaves_out(step)) {
       listener_ = nullptr;
     } else {
       listener_->called(step_);

@@ -36,13 +36,22 @@ class Hub final : public core::ReplayListener {
     if (list.empty()) core::replay_listener.store(nullptr, std::memory_order_release);
     replace(std::move(list));
   }
-  // By a listener that is told of a call.
+  // By a listener that is told of a call. Those left are in the lower half of `unseen`, the number
+  // of lists in the upper one.
   bool hide(core::CompiledStep& step, std::uint32_t calls) const {
     // In this order: the number changes after the list.
-    const std::uint64_t listeners = core::replay_listeners;
+    const std::uint64_t listeners = lists_;
     if (list_.load()->size() != 1) return false;
     step.unseen = listeners << 32 | calls;
     return true;
+  }
+  bool leaves_out(core::CompiledStep& step) override {
+    const std::uint64_t none = std::uint64_t{lists_.load(std::memory_order_relaxed)} << 32;
+    std::uint64_t now = step.unseen.load(std::memory_order_relaxed);
+    while (now > none && now >> 32 == none >> 32) {
+      if (step.unseen.compare_exchange_weak(now, now - 1, std::memory_order_relaxed)) return true;
+    }
+    return false;
   }
   void called(core::CompiledStep& step) override {
     tell([&](core::ReplayListener& each) { each.called(step); });
@@ -76,12 +85,13 @@ class Hub final : public core::ReplayListener {
   // Returns once no thread is told by the old list.
   void replace(List list) {
     const std::unique_ptr<const List> old(list_.exchange(new List(std::move(list))));
-    ++core::replay_listeners;
+    ++lists_;
     while (telling_ != 0) std::this_thread::yield();
   }
 
   std::mutex mutex_;
   std::atomic<const List*> list_{new List};
+  std::atomic<std::uint32_t> lists_{0};  // so far
   std::atomic<int> telling_{0};
 };
 

@@ -110,7 +110,7 @@ void Optimizer::step() {
     gradients[i] = zeros_like(values_[i]);
   }
   transformation_.apply(std::move(gradients), state_, values_);
-  if (!trace) core::tell_updated(this, values_[0].device());
+  if (!trace) core::tell_listener([&](auto& each) { each.updated(this, values_[0].device()); });
 }
 
 }  // namespace brrr::optim
