@@ -74,7 +74,7 @@ TEST_CASE("steps of several threads have their own calls and times", "[watch]") 
   for (int i = 0; i < 300; ++i) first();
   const std::vector<WatchedStep> steps = watch.steps();
   REQUIRE(steps.size() == 2);
-  const WatchedStep &here = step_named(steps, "first"), &there = step_named(steps, "second");
+  const WatchedStep here = step_named(steps, "first"), there = step_named(steps, "second");
   CHECK(here.calls == 305);
   CHECK(there.calls == 60);
   CHECK(here.threads == std::vector{1});
