@@ -51,18 +51,20 @@ std::string KernelGroup::module() const {
 
 std::string KernelGroup::line() const { return first_of(lines); }
 
+std::string KernelGroup::phase() const { return fmt::format("{}", fmt::join(phases, " and ")); }
+
 std::string KernelGroup::where() const {
   std::vector<std::string> parts;
-  for (const std::string& each : {module(), fmt::format("{}", fmt::join(phases, " and ")), line()})
-    add_new(parts, each);
+  for (const std::string& each : {module(), phase(), line()}) add_new(parts, each);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::vector<KernelGroup> grouped(const Side& side) {
+std::vector<KernelGroup> grouped(std::span<const core::LaunchCost> launches,
+                                 std::span<const std::optional<double>> seconds) {
   std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, KernelGroup> groups;
-  const std::vector<std::string> lines = lines_of(side.launches);
-  for (std::size_t i = 0; i < side.launches.size(); ++i) {
-    const LaunchCost& each = side.launches[i];
+  const std::vector<std::string> lines = lines_of(launches);
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const LaunchCost& each = launches[i];
     KernelGroup& group = groups[{each.name, each.result, each.bytes, each.flops}];
     group.cost = &each;
     ++group.count;
@@ -70,9 +72,9 @@ std::vector<KernelGroup> grouped(const Side& side) {
     add_new(group.phases, each.phase);
     add_new(group.lines, lines[i]);
     group.predicted_ps += each.predicted.ps();
-    if (i >= side.launch_seconds.size() || !side.launch_seconds[i]) continue;
+    if (i >= seconds.size() || !seconds[i]) continue;
     ++group.measured;
-    group.seconds += *side.launch_seconds[i];
+    group.seconds += *seconds[i];
   }
   std::vector<KernelGroup> sorted;
   for (auto& [key, group] : groups) {
@@ -81,6 +83,10 @@ std::vector<KernelGroup> grouped(const Side& side) {
   }
   std::ranges::stable_sort(sorted, std::ranges::greater(), &KernelGroup::seconds);
   return sorted;
+}
+
+std::vector<KernelGroup> grouped(const Side& side) {
+  return grouped(side.launches, side.launch_seconds);
 }
 
 namespace {
@@ -97,7 +103,6 @@ double needed_by(const core::LaunchCost& cost) {
 }  // namespace
 
 std::vector<MeasuredKernel> measured_kernels(const Side& side) {
-  std::vector<MeasuredKernel> kernels;
   // On the CPU the recording of a launch is in its time.
   double recording = 0;
   if (side.timeline && side.timeline->device.is_cpu()) {
@@ -105,13 +110,14 @@ std::vector<MeasuredKernel> measured_kernels(const Side& side) {
     recording = std::max(0.0, timeline.traced.median - timeline.untraced.median) /
                 static_cast<double>(std::max<std::size_t>(side.launches.size(), 1));
   }
+  std::vector<MeasuredKernel> kernels;
   for (const KernelGroup& group : grouped(side)) {
     if (!group.is_measured()) continue;
     const core::LaunchCost& cost = *group.cost;
     kernels.push_back({.name = cost.name,
                        .result = cost.result,
                        .module = group.module(),
-                       .phase = cost.phase,
+                       .phase = group.phase(),
                        .line = group.line(),
                        .launches = group.count,
                        .seconds = std::max(0.0, group.seconds - group.count * recording),

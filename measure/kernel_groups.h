@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@ struct KernelGroup {
   std::vector<std::string> lines = {};  // of the program
 
   double each() const { return seconds / count; }
+  std::string phase() const;  // "forward and backward"; empty: not known
   // "layers.*.attention", or "encoder and 2 more"; empty: not known.
   std::string module() const;
   // "train.cpp:31 in loss and 2 more"; empty: not known.
@@ -30,8 +33,10 @@ struct KernelGroup {
   bool is_measured() const { return measured == count; }
 };
 
-// The groups of a side, the slowest first. If not all launches of a group were measured, its time
-// is the predicted one.
+// Equal launches together, the slowest first. `seconds`: the measured times of launches; if not all
+// of a group are measured, its time is the predicted one. `launches` must live.
+std::vector<KernelGroup> grouped(std::span<const core::LaunchCost> launches,
+                                 std::span<const std::optional<double>> seconds = {});
 std::vector<KernelGroup> grouped(const Side& side);
 
 // Those of them that were measured.

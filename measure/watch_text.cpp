@@ -7,6 +7,7 @@
 #include <span>
 
 #include "brrr/measure/json_parts.h"
+#include "brrr/measure/kernel_groups.h"
 #include "brrr/measure/report_file.h"
 #include "brrr/measure/text.h"
 #include "brrr/measure/verdict_text.h"
@@ -19,27 +20,6 @@ namespace {
 constexpr const char* kNothing =
     "no step was called often enough to look at: compiled ones are, which brrr::compile makes, and "
     "eager ones that end with Optimizer::step\n";
-
-// Equal launches together, those with the most predicted time first.
-struct Kernel {
-  const core::LaunchCost* cost = nullptr;
-  int launches = 0;
-  double seconds = 0;
-};
-std::vector<Kernel> kernels_of(const WatchedStep& step) {
-  std::vector<Kernel> kernels;
-  for (const core::LaunchCost& launch : step.launches) {
-    const auto equal = std::ranges::find_if(kernels, [&](const Kernel& each) {
-      return each.cost->name == launch.name && each.cost->result == launch.result &&
-             each.cost->module == launch.module && each.cost->phase == launch.phase;
-    });
-    Kernel& kernel = equal != kernels.end() ? *equal : kernels.emplace_back(Kernel{&launch});
-    ++kernel.launches;
-    kernel.seconds += launch.predicted.seconds();
-  }
-  std::ranges::stable_sort(kernels, std::ranges::greater(), &Kernel::seconds);
-  return kernels;
-}
 
 // "" in a program whose steps all are of its first thread.
 std::string threads_text(const WatchedStep& step) {
@@ -215,12 +195,13 @@ std::string to_text(const std::vector<WatchedStep>& steps) {
   for (const WatchedStep& step : steps) {
     text += fmt::format("brrr: {}\n", step.name);
     for (const auto& [name, value] : lines_of(step)) line(text, name, value);
-    const std::vector<Kernel> kernels = kernels_of(step);
+    const std::vector<KernelGroup> kernels = grouped(step.launches);
     for (std::size_t i = 0; i < std::min(kKernels, kernels.size()); ++i) {
       const core::LaunchCost& cost = *kernels[i].cost;
+      const std::string where = kernels[i].where();
       line(text, i == 0 ? "kernels" : "",
-           fmt::format("{:>9}  {} x {} of {}{}", time_text(kernels[i].seconds), kernels[i].launches,
-                       cost.name, cost.result, cost.module.empty() ? "" : " in " + cost.module));
+           fmt::format("{:>9}  {} x {} of {}{}{}", time_text(kernels[i].seconds), kernels[i].count,
+                       cost.name, cost.result, where.empty() ? "" : ", ", where));
     }
   }
   return text;
@@ -230,12 +211,13 @@ std::string to_json(const std::vector<WatchedStep>& steps, const Machine& machin
   Json list = Json::array();
   for (const WatchedStep& step : steps) {
     Json kernels = Json::array();
-    for (const Kernel& kernel : kernels_of(step)) {
+    for (const KernelGroup& kernel : grouped(step.launches)) {
       kernels.push_back({{"name", kernel.cost->name},
                          {"result", kernel.cost->result},
-                         {"module", or_null(kernel.cost->module)},
-                         {"phase", or_null(kernel.cost->phase)},
-                         {"launches", kernel.launches},
+                         {"module", or_null(kernel.module())},
+                         {"phase", or_null(kernel.phase())},
+                         {"line", or_null(kernel.line())},
+                         {"launches", kernel.count},
                          {"flops", kernel.cost->flops},
                          {"bytes", kernel.cost->bytes},
                          {"predicted_us", kernel.seconds * 1e6}});
@@ -302,11 +284,12 @@ Report to_report(const std::vector<WatchedStep>& steps, const Machine& machine,
       }
       section.blocks.emplace_back(std::move(code));
     }
-    Table table{
-        "Kernels by predicted time", {"kernel", "result", "module", "phase", "launches", "us"}, {}};
-    for (const Kernel& kernel : kernels_of(step)) {
-      table.rows.push_back({kernel.cost->name, kernel.cost->result, kernel.cost->module,
-                            kernel.cost->phase, std::to_string(kernel.launches),
+    Table table{"Kernels by predicted time",
+                {"kernel", "result", "module", "phase", "line", "launches", "us"},
+                {}};
+    for (const KernelGroup& kernel : grouped(step.launches)) {
+      table.rows.push_back({kernel.cost->name, kernel.cost->result, kernel.module(), kernel.phase(),
+                            kernel.line(), std::to_string(kernel.count),
                             fmt::format("{:.3g}", kernel.seconds * 1e6)});
     }
     section.blocks.emplace_back(std::move(table));
