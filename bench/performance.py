@@ -1,4 +1,4 @@
-"""Generates docs/performance.md, and the table between two markers of README.md, from result files of
+"""Generates docs/performance.md, docs/lab.md and the table between two markers of README.md, from result files of
 `./dev gpu`, `./dev bench`, bench/fused_steps.py, bench/verdicts.py and `brrr lab all --json`. Of the last three, the
 newest result of a device is used: bench/results/TAG-DATE-WHAT.json.
 
@@ -306,9 +306,8 @@ def tested(finding):
     return f"{mark}{readings}{' ~' if finding['disturbed'] else ''}"
 
 
-lines += [
-    "",
-    "## The lab",
+lab_lines = [
+    "# The lab",
     "",
     "`brrr lab all` runs the experiments of [Making Deep Learning Go Brrrr From First Principles](https://horace.io/brrr_intro.html) "
     f"([cli.md](cli.md)). On an H200 {confirmed(gpu_lab)}, on two cores of an AMD EPYC {confirmed(cpu_lab)}. "
@@ -322,16 +321,22 @@ on_gpu, on_cpu = ({finding["name"]: finding for finding in lab["findings"]} for 
 for name in on_cpu | on_gpu:
     claim = (on_cpu.get(name) or on_gpu[name])["claim"]
     results_of = (tested(lab[name]) if name in lab else "not run yet" for lab in (on_gpu, on_cpu))
-    lines.append(f"| {name} | {claim} | {' | '.join(results_of)} |")
+    lab_lines.append(f"| {name} | {claim} | {' | '.join(results_of)} |")
+
+
+def wrapped(page):
+    return [
+        line if line.startswith("|") else textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False)
+        for line in page
+    ]
+
+
+(root / "docs" / "lab.md").write_text("\n".join(wrapped(lab_lines)) + "\n")
 
 # What follows the marker is written by hand: tables of experiments, each with its file of results.
 page = root / "docs" / "performance.md"
 marker = "<!-- end of what bench/performance.py writes -->"
-written = [
-    line if line.startswith("|") else textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False)
-    for line in lines
-]
-page.write_text("\n".join([*written, "", marker]) + page.read_text().split(marker)[1])
+page.write_text("\n".join([*wrapped(lines), "", marker]) + page.read_text().split(marker)[1])
 
 # --- README's five figures ---
 

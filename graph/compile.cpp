@@ -35,11 +35,9 @@ namespace {
 using graph::Entry;
 using graph::Graph;
 using graph::Guards;
-using graph::HostConstant;
 using graph::Program;
 using graph::Signature;
 using graph::StepArguments;
-using graph::Trace;
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -79,7 +77,7 @@ struct CompiledStep::State {
   graph::RematReport rematerialize(Graph& graph) const;
   void check_budget(const graph::RematReport& report, std::size_t arena_bytes,
                     const std::string& why_not_compiled) const;
-  void report_frozen_rates(std::vector<HostConstant> constants,
+  void report_frozen_rates(std::vector<graph::HostConstant> constants,
                            std::span<const std::int64_t> statics) const;
   std::vector<Tensor> fall_back(const StepArguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
@@ -126,11 +124,11 @@ const Program& CompiledStep::State::program(int entry) const {
 
 Graph CompiledStep::State::trace(std::span<const Tensor> arguments,
                                  const StepFunction& function) const {
-  Trace trace(options.name, arguments);
+  graph::Trace trace(options.name, arguments);
   return trace.finish(function(trace.inputs()));
 }
 
-void CompiledStep::State::report_frozen_rates(std::vector<HostConstant> constants,
+void CompiledStep::State::report_frozen_rates(std::vector<graph::HostConstant> constants,
                                               std::span<const std::int64_t> statics) const {
   if (options.frozen_rate == OnFrozenRate::ignore) return;
   constants = graph::frozen_rates(std::move(constants), graph::numbers_of(statics));
@@ -441,7 +439,7 @@ std::string CompiledStep::State::reason_for(const Entry& entry) const {
 std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
                                               const StepFunction& function, int& replayed) {
   // Called by a step that is being traced or verified, this step is part of it.
-  if (options.mode == Mode::eager || Trace::on_this_thread() ||
+  if (options.mode == Mode::eager || graph::Trace::on_this_thread() ||
       graph::ReplayCheck::on_this_thread())
     return function(arguments.tensors);
   const std::lock_guard lock(mutex);
@@ -501,7 +499,7 @@ CompiledStep::CompiledStep(CompileOptions options)
     fail("[compile] expected at least one entry, got {}", state_->options.most_entries);
 }
 CompiledStep::~CompiledStep() {
-  tell_listener([this](ReplayListener& each) { each.destroyed(*this); });
+  tell_listener([&](auto& each) { each.destroyed(*this); });
 }
 
 std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,

@@ -66,7 +66,8 @@ constexpr Experiment kExperiments[] = {
     {"square-products", "Rate of square products by size",
      "small products leave most of the peak unused", lab::square_products},
     {"data-loading", "A step that waits for its data",
-     "where the host's own code binds, tracing does not help, and running it beside the step does",
+     "where the host's own code binds, tracing gains no more than all else takes; run beside the "
+     "step, it costs the longer of both",
      lab::data_loading},
     {"remedies", "A remedy for each regime",
      "tracing helps an overhead-bound step, fusion a bandwidth-bound one, tensor cores a "

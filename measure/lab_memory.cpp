@@ -83,11 +83,20 @@ struct Transfers {
 
   double latency() const { return points.front().second; }
   double bandwidth() const { return points.back().first / (points.back().second - latency()); }
-  double largest_error() const {
-    double most = 0;
-    for (const auto& [bytes, seconds] : points)
-      most = std::max(most, std::abs(seconds / (latency() + bytes / bandwidth()) - 1));
-    return most;
+  double expected(double bytes) const { return latency() + bytes / bandwidth(); }
+  double error_at(const std::pair<double, double>& point) const {
+    return std::abs(point.second / expected(point.first) - 1);
+  }
+  std::pair<double, double> worst() const {
+    return *std::ranges::max_element(points, {},
+                                     [this](const auto& point) { return error_at(point); });
+  }
+  double largest_error() const { return error_at(worst()); }
+  std::string worst_text(const char* name) const {
+    const auto [bytes, seconds] = worst();
+    return fmt::format("{}: a copy of {:.0f} KiB takes {} us, where the sum is {}", name,
+                       bytes / 1024, number_text(seconds * 1e6),
+                       number_text(expected(bytes) * 1e6));
   }
   std::string text(const char* name) const {
     return fmt::format("{}: {} us + bytes / {} GB/s, within {:.0f} %", name,
@@ -197,7 +206,7 @@ Finding transfers(const LabOptions& options) {
                               .unit = "%",
                               .claim = Interval{0, 50},
                               .spread = pinned.spread,
-                              .miss = pinned.text("pinned")});
+                              .miss = pinned.worst_text("pinned")});
   const BandwidthLimit copy = copy_limit(options);
   const Timing copied = time(copy.batch, options.sampling());
   const double memory = copy.bytes / copied.median;

@@ -295,8 +295,11 @@ Ledger host_ledger(Device device, const std::function<void()>& step, const Ledge
   const double period =
       static_cast<double>(ledger.profile.ns()) * 1e-9 / static_cast<double>(ledger.samples);
   LedgerOptions rarer = options;
+  constexpr double kFewest = 100;  // samples, in half of the time
   rarer.sampling.period_seconds =
-      std::clamp(period * ledger.perturbation() / (kClosure / 2), period, 1.0);
+      std::min(std::clamp(period * ledger.perturbation() / (kClosure / 2), period,
+                          std::max(period, options.seconds / 2 / kFewest)),
+               1.0);
   return sampled_ledger(device, plain, rarer);
 }
 

@@ -195,7 +195,7 @@ TEST_CASE("candidates of one's own are compared with the first one", "[compare]"
   CHECK(measure::to_text(silent).find("losses") == std::string::npos);
 }
 
-TEST_CASE("changes of a step are tried, and those that help are said", "[compare]") {
+TEST_CASE("changes of a step are tried, and those that help are said", "[compare][timing]") {
   // The step itself does eight products, its variations one and sixteen.
   const auto products = [](int count) -> measure::MakeStep {
     return [count](Mode mode, Remat) -> measure::Step {
@@ -285,6 +285,7 @@ TEST_CASE("a comparison that is stopped has what was measured", "[compare]") {
     options.stop = [&] { return ++asked >= at; };
     try {
       const measure::Comparison found = measure::compare("towers", towers(8), options);
+      if (asked < at) continue;  // what is tried again differs from run to run
       CHECK_FALSE(found.interrupted.empty());
       CHECK_FALSE(found.sides.empty());
       for (const measure::Side& side : found.sides) CHECK(side.step->median > 0);
