@@ -54,18 +54,28 @@ const char* bound_of(const KernelTime& time) {
 
 // How near a kernel is to its ceiling: the time of its work at the ceiling that binds it, as a
 // share of its measured time.
-std::string share_of_ceiling(const Side& side, const KernelGroup& kernels) {
-  if (!side.cost->calibrated || !kernels.is_measured() || kernels.seconds <= 0) return "-";
+std::optional<double> share_of_ceiling(const Side& side, const KernelGroup& kernels) {
+  if (!side.cost->calibrated || !kernels.is_measured() || kernels.seconds <= 0) return {};
   const KernelTime& time = kernels.cost->by_ceilings;
-  const double least = microseconds(std::max(time.moving_ps, time.computing_ps)) * 1e-6;
-  return fmt::format("{:.0f} %", 100 * least / kernels.each());
+  return microseconds(std::max(time.moving_ps, time.computing_ps)) * 1e-6 / kernels.each();
+}
+
+// Why kernels of a step are above a ceiling; empty: none is.
+std::string above_ceilings_text(const Side& side) {
+  constexpr double kAbove = 1.005;  // as it is printed
+  const bool above = std::ranges::any_of(grouped(side), [&](const KernelGroup& each) {
+    return share_of_ceiling(side, each).value_or(0) >= kAbove;
+  });
+  return above ? "; above 100 % a kernel is faster than when the ceilings were measured, or finds "
+                 "its operands in a cache"
+               : "";
 }
 
 Table kernels_table(const Side& side) {
   constexpr std::size_t kRows = 24;
   const std::vector<KernelGroup> kernels = grouped(side);
   const double all = total_seconds(kernels);
-  Table table{fmt::format("Kernels of a {} step", side.name),
+  Table table{fmt::format("Kernels of a {} step{}", side.name, above_ceilings_text(side)),
               {"kernel", "result", "in", "launches", "Mflop each", "moved each", "µs in all",
                "µs predicted", "share", "of ceiling", "bound by"},
               {}};
@@ -77,11 +87,12 @@ Table kernels_table(const Side& side) {
   };
   for (std::size_t i = 0; i < std::min(kernels.size(), kRows); ++i) {
     const LaunchCost& cost = *kernels[i].cost;
+    const std::optional<double> of_ceiling = share_of_ceiling(side, kernels[i]);
     row({cost.name, cost.result, kernels[i].where(), std::to_string(kernels[i].count),
          number_text(static_cast<double>(cost.flops) * 1e-6),
          bytes_text(static_cast<double>(cost.bytes))},
-        kernels[i].seconds, kernels[i].predicted_ps, share_of_ceiling(side, kernels[i]),
-        bound_of(cost.by_ceilings));
+        kernels[i].seconds, kernels[i].predicted_ps,
+        of_ceiling ? fmt::format("{:.0f} %", 100 * *of_ceiling) : "-", bound_of(cost.by_ceilings));
   }
   KernelGroup others;
   for (std::size_t i = kRows; i < kernels.size(); ++i) {

@@ -22,6 +22,12 @@ std::string first_of(const std::vector<std::string>& names) {
   return fmt::format("{} and {} more", names.front(), names.size() - 1);
 }
 
+// "train.cpp:31 in loss" of "/home/me/train.cpp:31 in loss".
+std::string without_folder(const std::string& line) {
+  const std::size_t file = line.rfind('/', line.find(':'));
+  return file == line.npos ? line : line.substr(file + 1);
+}
+
 // "layers.0": "layers", "0".
 std::vector<std::string> parts_of(const std::string& module) {
   std::vector<std::string> parts = {""};
@@ -55,7 +61,7 @@ std::string KernelGroup::phase() const { return fmt::format("{}", fmt::join(phas
 
 std::string KernelGroup::where() const {
   std::vector<std::string> parts;
-  for (const std::string& each : {module(), phase(), line()}) add_new(parts, each);
+  for (const std::string& each : {module(), phase(), without_folder(line())}) add_new(parts, each);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
