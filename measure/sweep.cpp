@@ -17,6 +17,7 @@
 #include "brrr/nn/optim/optimizers.h"
 #include "brrr/nn/parameters.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/matmul.h"
 
 namespace brrr::measure {
@@ -182,6 +183,8 @@ void sweep(const SweepOptions& options, std::vector<SweptStep>& steps) {
     swept.name = drawn.name;
     try {
       run(drawn, options, swept);
+    } catch (const jit::Interrupted&) {
+      throw;
     } catch (const std::exception& problem) {
       swept.failure = problem.what();
       swept.modes.clear();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/stream.h"
 #include "brrr/tensor/thread_pool.h"
@@ -75,6 +76,8 @@ Tried try_variation(const Variation& variation, Device device, const std::functi
     std::tie(tried.base, tried.step) = time_both(settled, varied, sampling);
     tried.base.median = std::min(tried.base.median, alone.median);
     tried.base.least = std::min(tried.base.least, alone.least);
+  } catch (const jit::Interrupted&) {
+    throw;
   } catch (const std::exception& problem) {
     tried.failure = problem.what();
   }
