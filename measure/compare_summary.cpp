@@ -207,8 +207,7 @@ std::string code_text(const Side& side, bool whole) {
     for (std::size_t i = 0; i < std::min(lines, side.diagnosis.code.size()); ++i) {
       CodeLine line = side.diagnosis.code[i];
       if (i > 0 && line.share < kVisible) break;
-      const std::size_t folder = line.place.rfind('/', line.place.find(':'));
-      if (!folders && folder != std::string::npos) line.place.erase(0, folder + 1);
+      if (!folders) line.place = without_folder(line.place);
       text +=
           fmt::format("{} {} {}", i == 0 ? ":" : ";", percent_text(line.share), to_string(line));
     }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "brrr/measure/program_code.h"
+#include "brrr/measure/text.h"
 
 namespace brrr::measure {
 namespace {
@@ -20,12 +21,6 @@ void add_new(std::vector<std::string>& names, const std::string& name) {
 std::string first_of(const std::vector<std::string>& names) {
   if (names.size() < 2) return names.empty() ? "" : names.front();
   return fmt::format("{} and {} more", names.front(), names.size() - 1);
-}
-
-// "train.cpp:31 in loss" of "/home/me/train.cpp:31 in loss".
-std::string without_folder(const std::string& line) {
-  const std::size_t file = line.rfind('/', line.find(':'));
-  return file == line.npos ? line : line.substr(file + 1);
 }
 
 // "layers.0": "layers", "0".

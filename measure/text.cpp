@@ -77,4 +77,9 @@ std::string shortened(std::string text, std::size_t columns) {
 
 double without_sign_of_nan(double loss) { return std::isnan(loss) ? std::abs(loss) : loss; }
 
+std::string without_folder(const std::string& line) {
+  const std::size_t folder = line.rfind('/', line.find(':'));
+  return folder == line.npos ? line : line.substr(folder + 1);
+}
+
 }  // namespace brrr::measure

@@ -36,4 +36,7 @@ double without_sign_of_nan(double loss);
 // "on NVIDIA H200", a line.
 std::string place_text(Device device, const Machine& machine);
 
+// "train.cpp:31 in loss" of "/home/me/train.cpp:31 in loss".
+std::string without_folder(const std::string& line);
+
 }  // namespace brrr::measure
