@@ -366,14 +366,14 @@ class KernelTimer::Scratch {
     return make_view(memory, Dims{length}, Dims{1}, from);
   }
 
-  // Of the operands of numbers: lower integers are valid as indices into each dimension of them.
+  // The least dimension of operands of numbers, else of all: an index below it is valid in each.
   static int64_t least_size(const Node& node) {
-    int64_t least = std::numeric_limits<int64_t>::max();
+    std::array<int64_t, 2> least{};  // of other operands, and of those of numbers; 0: none
     for (const Value& value : node.inputs) {
-      for (const int64_t size : value.shape)
-        if (is_floating(value.dtype)) least = std::min(least, size);
+      int64_t& of = least[is_floating(value.dtype) ? 1 : 0];
+      for (const int64_t size : value.shape) of = of == 0 ? size : std::min(of, size);
     }
-    return std::max<int64_t>(least, 1);
+    return std::max<int64_t>(least[1] != 0 ? least[1] : least[0], 1);
   }
 
   // Repeats values of `size` bytes each.

@@ -164,6 +164,18 @@ TEST_CASE("price: indices are valid in every dimension, and spread", "[price]") 
   step.measure_kernels();
   CHECK(seen == std::set<std::int64_t>{0, 1, 2, 3, 4});
   CHECK(flags == std::set<std::int64_t>{0, 1});
+  // Of integers alone, with numbers that have no dimension, and with a dimension of one.
+  for (const auto& [table, last] : {std::pair(zeros({8, 5}, {i64}), 4),
+                                    std::pair(full({}, 0.5), 63), std::pair(noise({8, 1}, 1), 0)}) {
+    auto other = compile([&] { return call_op(op, {table, index, flag}, {})[0]; });
+    other();
+    seen.clear();
+    other.measure_kernels();
+    REQUIRE_FALSE(seen.empty());
+    CHECK(*seen.begin() >= 0);
+    CHECK(*seen.rbegin() <= last);
+    CHECK(*seen.rbegin() >= last / 2);
+  }
 }
 
 TEST_CASE("price: times are kept on disk, and damaged files are not used", "[price]") {
