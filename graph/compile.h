@@ -177,7 +177,7 @@ using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> t
 
 class CompiledStep {
  public:
-  std::atomic<std::uint64_t> unseen{0};  // of a listener (measure/replays.cpp)
+  std::atomic<std::uint64_t> unseen{0};  // a listener's count of calls that it leaves out
 
   explicit CompiledStep(CompileOptions options);
   ~CompiledStep();

@@ -164,15 +164,17 @@ struct NamedRematMark {
   CallSite site;
 };
 
+// Calls with a node (the first nodes of the graph), views, and calls that the tape records.
+struct CallCounts {
+  std::int64_t nodes = 0, views = 0, recorded = 0;
+};
+
 struct Graph {
   Device device;
   std::vector<Buffer> buffers;
   std::vector<Node> constants;  // run once: they depend on nothing
   std::vector<Node> nodes;
-  // What the traced function called: nodes, the first ones; views; calls on the tape.
-  struct {
-    std::int64_t nodes = 0, views = 0, recorded = 0;
-  } made;
+  CallCounts calls;  // of the traced function, before any pass
   std::vector<Output> outputs;
   std::vector<GradientSlot> gradients;
   std::vector<RandomAdvance> draws;

@@ -18,9 +18,9 @@ class ReplayListener {
   // eagerly, or threw.
   virtual void called(CompiledStep& step) = 0;
   virtual void returned(CompiledStep& step, int entry) = 0;
-  // Whether it is not told of this call.
+  // Asked before a call; true: neither `called` nor `returned` is for it.
   virtual bool leaves_out(CompiledStep&) { return false; }
-  // In a call; `calls`: before any pass.
+  // During a call that traces the step; `calls` are as traced, before any pass.
   virtual void traced(CompiledStep&, const graph::Graph& /*calls*/, const CompileOptions&) {}
   // Another step may have its address from now on.
   virtual void destroyed(CompiledStep&) {}

@@ -313,7 +313,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   require_one_device(call);
   if (info.kind == OpKind::view) {
     outputs[0] = info.view(call);
-    ++graph_.made.views;
+    ++graph_.calls.views;
     return;
   }
   for (int i = 0; i < info.n_outputs; ++i) {
@@ -421,8 +421,9 @@ void Trace::name_gradients() {
 
 Graph Trace::finish(std::vector<Tensor> results) {
   const auto recorded = (thread_context.last_sequence - last_sequence_) >> autograd::kThreadBits;
-  const auto views = graph_.made.views - std::ssize(captured_);  // each of them was detached
-  graph_.made = {std::ssize(graph_.nodes), views, static_cast<std::int64_t>(recorded)};
+  const CallCounts calls{std::ssize(graph_.nodes),
+                         graph_.calls.views - std::ssize(captured_),  // each of them was detached
+                         static_cast<std::int64_t>(recorded)};
   {
     const NoGrad constant;
     for (Tensor& result : results) {
@@ -442,7 +443,7 @@ Graph Trace::finish(std::vector<Tensor> results) {
       graph_.names.push_back({captured->second, {low, high}, name});
   }
   name_gradients();
-  graph_.made.views = views;
+  graph_.calls = calls;
   return std::move(graph_);
 }
 

@@ -45,8 +45,8 @@ TracedStep::TracedStep(const graph::Graph& calls, const CompileOptions& options)
 }
 
 EagerCalls TracedStep::eager_calls() const {
-  EagerCalls calls{.views = graph_.made.views, .recorded = graph_.made.recorded};
-  const auto made = static_cast<std::size_t>(graph_.made.nodes);
+  EagerCalls calls{.views = graph_.calls.views, .recorded = graph_.calls.recorded};
+  const auto made = static_cast<std::size_t>(graph_.calls.nodes);
   for (const graph::Node& node : std::span(graph_.nodes).first(made)) {
     if (!does_work(node.call)) {
       ++calls.views;

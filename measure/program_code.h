@@ -1,5 +1,5 @@
-// The lines of the program that call what stacks are in, outside of brrr, of the C++ runtime and of
-// the system.
+// Finds the program's own code in stacks: what is neither brrr's nor the C++ runtime's nor the
+// system's.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct Caller {
   const std::string& place() const { return line.empty() ? function : line; }
 };
 
-// Of stacks of addresses inside of running and of call instructions, innermost first.
+// The innermost code of the program in each stack. Stacks have addresses inside of the running
+// instruction and of call instructions, innermost first.
 std::vector<Caller> callers_in(std::span<const std::span<const std::uintptr_t>> stacks);
 
 // Where the program makes the calls of launches; empty: there is no line table.

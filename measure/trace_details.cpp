@@ -8,13 +8,13 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "brrr/dispatch/cost.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/graph/ir.h"
+#include "brrr/measure/own_calls.h"
 #include "brrr/measure/program_code.h"
 #include "brrr/measure/replays.h"
 #include "brrr/tensor/thread_context.h"
@@ -39,11 +39,10 @@ std::vector<std::uintptr_t> stack_here() {
   return stack;
 }
 
-// The calls of one thread, in order.
+// The observed calls, in order.
 class Calls final : public core::Observer {
  public:
   void after(const core::Call& call, std::span<const Tensor> outputs) override {
-    if (std::this_thread::get_id() != thread_) return;
     const core::Cost cost = core::cost_of(call, outputs);
     const bool backward = thread_context.backward_runs > 0;
     went_backward_ |= backward;
@@ -62,7 +61,6 @@ class Calls final : public core::Observer {
   std::vector<Seen> calls;
 
  private:
-  std::thread::id thread_ = std::this_thread::get_id();
   bool went_backward_ = false;
 };
 
@@ -106,7 +104,8 @@ void add_details(Timeline& timeline, const std::function<void()>& step) {
   Calls calls;
   std::vector<ReplayedEntry> replayed;
   {
-    const core::Observing observing(calls);
+    OwnCalls own(calls);
+    const core::Observing observing(own);
     replayed = replays_in(step);
   }
   if (replayed.size() == 1) timeline.launches = replayed.front().launches();

@@ -213,8 +213,8 @@ void Watch::State::keep_trace(WatchedCompiledStep& of_step, const WatchedThread&
   of_step.traced.erase(traced);
 }
 
-// Of calls in a loop two of so many are seen, that seeing them takes a small part of the time:
-// `cost` of each, about half of which is before the call.
+// How many calls to hide before two are seen again, so that seeing takes kSeenShare of the time.
+// `cost`: of seeing one call after it returned; as much again is spent before it.
 std::uint32_t Watch::State::calls_to_hide(const WatchedCompiledStep& of_step, double cost) const {
   constexpr std::size_t kKnown = 1000;  // periods
   constexpr double kMany = 1e6;
